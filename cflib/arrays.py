@@ -18,7 +18,7 @@ BoolArray = NDArray[np.bool_]
 Weights = Sequence[FloatArray]
 """One model: a list of arrays, as ``keras.Model.get_weights()`` returns it."""
 
-BLOCK = 1 << 15  # columns handled at once: small enough for the cache, large enough for the matrix product
+BLOCK = 1 << 12  # columns handled at once: a hundred clients of them stay in the cache
 
 
 def flatten(weights: Weights) -> FloatArray:

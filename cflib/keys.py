@@ -1,0 +1,96 @@
+"""A content address for everything that determines a result: equal inputs, equal key, in any process and on any day.
+
+A function enters by its qualified name and its bound keywords; one from outside ``cflib`` by its source as well, so
+that an edited notebook function is a new key. A lambda has no stable name: such a run works but is not kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+RESULTS_VERSION = 1
+"""Raised whenever the same inputs give other results; a golden run on digits tells when."""
+
+
+class NoStableNameError(ValueError):
+    """Something in the specification cannot be named in a way that another process would understand."""
+
+
+def key(specification: Any) -> str:
+    """Return the content address of a specification: 20 hexadecimal digits.
+
+    >>> key({"rounds": 3, "seed": 0}) == key({"seed": 0, "rounds": 3})
+    True
+    """
+    text = json.dumps([RESULTS_VERSION, canonical(specification)], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def canonical(value: Any) -> Any:
+    """Return the same thing in terms of JSON; fields of a dataclass that hold their default are left out.
+
+    So is a field with ``metadata={"determines": False}``, such as a name for people.
+    """
+    if hasattr(value, "checksum"):
+        return {"checksum": value.checksum}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"is": type(value).__qualname__, **{f: canonical(v) for f, v in _changed(value).items()}}
+    if isinstance(value, partial):
+        if value.args:
+            raise NoStableNameError(f"{value} binds positional arguments: bind keywords, they name what they set")
+        return {**canonical(value.func), "with": canonical(value.keywords)}
+    if callable(value):
+        return _function(value)
+    if isinstance(value, Mapping):
+        return {str(k): canonical(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [canonical(v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((canonical(v) for v in value), key=json.dumps)
+    if isinstance(value, np.ndarray):
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return {"array": digest, "shape": list(value.shape), "type": str(value.dtype)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise NoStableNameError(f"{value!r} of type {type(value).__name__} has no stable name: use plain data or functions")
+
+
+def _changed(value: Any) -> dict[str, Any]:
+    changed = {}
+    for one in fields(value):
+        if not one.metadata.get("determines", True):
+            continue
+        held = getattr(value, one.name)
+        default = one.default if one.default is not MISSING else None
+        if one.default_factory is not MISSING:
+            default = one.default_factory()
+        if (one.default is MISSING and one.default_factory is MISSING) or not _same(held, default):
+            changed[one.name] = held
+    return changed
+
+
+def _same(held: Any, default: Any) -> bool:
+    return held is default or (type(held) is type(default) and not isinstance(held, np.ndarray) and held == default)
+
+
+def _function(function: Any) -> dict[str, Any]:
+    name = f"{function.__module__}.{function.__qualname__}"
+    if "<lambda>" in name or "<locals>" in name:
+        raise NoStableNameError(f"{name} has no stable name: define it with def at the top level")
+    if function.__module__.split(".")[0] == "cflib":
+        return {"function": name}
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError) as error:
+        raise NoStableNameError(f"the source of {name} cannot be read: define it with def in a file or cell") from error
+    return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest()}

@@ -1,0 +1,163 @@
+"""Figures: each function draws data on the Axes it is given and returns it; colours suit colour-blind readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cflib.arrays import check_labels, renumber
+from cflib.metrics import confidence_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#BBBBBB", "#000000")
+"""Paul Tol's bright scheme."""
+
+
+def panels(
+    rows: int = 1, columns: int = 1, *, width: float = 4.2, height: float = 3.2, **options: Any
+) -> tuple[Figure, Any]:
+    """Return a figure and its Axes, sized for a notebook, with room kept for labels."""
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), layout="constrained", **options)
+
+
+def holdings(
+    ax: Axes, counts: ArrayLike, *, class_names: Sequence[str] | None = None, truth: ArrayLike | None = None
+) -> Axes:
+    """Draw who holds what: a client by class picture of sample counts, with a line between true groups."""
+    table = np.asarray(counts)
+    image = ax.imshow(table, aspect="auto", cmap="Blues", vmin=0)
+    names = class_names or [str(c) for c in range(table.shape[1])]
+    ax.set_xticks(range(table.shape[1]), names, rotation=0 if max(map(len, names)) < 3 else 45, ha="center")
+    ax.set(xlabel="class", ylabel="client")
+    _client_ticks(ax.yaxis, table.shape[0])
+    if truth is not None:
+        for edge in np.flatnonzero(np.diff(np.asarray(truth))):
+            ax.axhline(edge + 0.5, color="#EE6677", linewidth=1)
+    colour_bar(ax, image, "samples")
+    return ax
+
+
+def matrix(
+    ax: Axes, values: ArrayLike, *, groups: ArrayLike | None = None, label: str = "similarity", **options: Any
+) -> Axes:
+    """Draw an ``(n, n)`` matrix ordered by group, with lines between groups; clients not seen yet stay grey."""
+    square = np.array(values, dtype=float)
+    order = np.arange(len(square)) if groups is None else np.argsort(np.asarray(groups), kind="stable")
+    ax.set_facecolor("#DDDDDD")
+    image = ax.imshow(square[np.ix_(order, order)], cmap="viridis", interpolation="nearest", **options)
+    if groups is not None:
+        for edge in np.flatnonzero(np.diff(np.asarray(groups)[order])):
+            ax.axhline(edge + 0.5, color="white", linewidth=0.8)
+            ax.axvline(edge + 0.5, color="white", linewidth=0.8)
+    ax.set(xlabel="client", ylabel="client")
+    if len(square) <= 30:
+        ax.set_xticks(range(len(order)), order, fontsize=7)
+        ax.set_yticks(range(len(order)), order, fontsize=7)
+    colour_bar(ax, image, label)
+    return ax
+
+
+def curve(
+    ax: Axes, rounds: ArrayLike, runs: ArrayLike, *, label: str, colour: str | None = None, **options: Any
+) -> Axes:
+    """Draw the mean over runs ``(seeds, rounds)`` with the 95 % interval of the mean; one run gives a bare line."""
+    values = np.atleast_2d(np.asarray(runs, dtype=float))
+    x = np.asarray(rounds)
+    (line,) = ax.plot(x, values.mean(axis=0), label=label, color=colour, **options)
+    if len(values) > 1:
+        bands = [confidence_interval(column) for column in values.T]
+        low, high = [band.low for band in bands], [band.high for band in bands]
+        ax.fill_between(x, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.set_xlabel("round")
+    return ax
+
+
+def memberships(ax: Axes, labels: ArrayLike, *, truth: ArrayLike | None = None) -> Axes:
+    """Draw which cluster each client is in over rounds, from labels ``(rounds, n)``; clusters keep their colour.
+
+    With ``truth`` a last column, set apart, shows the true groups.
+    """
+    from matplotlib.colors import ListedColormap
+
+    history = _steady(np.asarray(labels))
+    if truth is not None:
+        column = _steady(np.vstack([history[-1], renumber(truth)]))[1]
+        history = np.vstack([history, np.full_like(history[:1], -1), column])
+    shades = ListedColormap(["white", *(COLOURS * (int(history.max()) // len(COLOURS) + 1))[: int(history.max()) + 1]])
+    ax.imshow(history.T + 1, aspect="auto", cmap=shades, vmin=0, vmax=int(history.max()) + 1, interpolation="nearest")
+    rounds = len(np.asarray(labels))
+    step = max(1, rounds // 8)
+    ticks = list(range(step - 1, rounds, step))
+    names = [str(t + 1) for t in ticks]
+    if truth is not None:
+        ticks, names = [*ticks, rounds + 1], [*names, "truth"]
+    ax.set_xticks(ticks, names)
+    _client_ticks(ax.yaxis, history.shape[1])
+    ax.set(xlabel="round", ylabel="client")
+    return ax
+
+
+def client_graph(
+    ax: Axes, affinity: ArrayLike, labels: ArrayLike, *, names: Sequence[str] | None = None, seed: int = 0
+) -> Axes:
+    """Draw clients as a graph: colour is the community, edge width the similarity."""
+    import networkx as nx
+
+    weights, found = np.asarray(affinity, dtype=float), check_labels(labels, noise=True)
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(weights)))
+    rows, columns = np.triu_indices(len(weights), 1)
+    graph.add_weighted_edges_from(
+        (int(i), int(j), float(weights[i, j])) for i, j in zip(rows, columns, strict=True) if weights[i, j] > 0
+    )
+    places = nx.spring_layout(graph, weight="weight", seed=seed)
+    strength = np.array([weight for _, _, weight in graph.edges(data="weight")])
+    widths = 3 * strength / strength.max() if strength.size else []
+    nx.draw_networkx_edges(graph, places, ax=ax, width=widths, edge_color="#999999", alpha=0.6)
+    shades = [COLOURS[label % len(COLOURS)] if label >= 0 else "white" for label in found]
+    nx.draw_networkx_nodes(graph, places, ax=ax, node_color=shades, edgecolors="black", node_size=320)
+    nx.draw_networkx_labels(
+        graph, places, dict(enumerate(names)) if names else None, ax=ax, font_size=8, font_color="white"
+    )
+    ax.set_axis_off()
+    return ax
+
+
+def colour_bar(ax: Axes, image: Any, label: str) -> None:
+    """Add a slim colour bar beside the picture."""
+    figure = ax.get_figure()
+    if figure is not None:
+        figure.colorbar(image, ax=ax, label=label, shrink=0.85, pad=0.02)
+
+
+def _client_ticks(axis: Any, n: int) -> None:
+    step = max(1, -(-n // 15))
+    axis.set_ticks(range(0, n, step))
+
+
+def _steady(history: Any) -> Any:
+    """Rename the clusters of each round so that most clients keep their colour from one round to the next."""
+    from scipy.optimize import linear_sum_assignment
+
+    steady = history.astype(int).copy()
+    for t in range(1, len(steady)):
+        before, now = steady[t - 1], steady[t]
+        size = int(max(before.max(), now.max())) + 1
+        if size < 1:
+            continue
+        overlap = np.zeros((size, size))
+        both = (before >= 0) & (now >= 0)
+        np.add.at(overlap, (now[both], before[both]), 1)
+        rows, columns = linear_sum_assignment(-overlap)
+        names = np.arange(size)
+        names[rows] = columns
+        steady[t] = np.where(now >= 0, names[np.maximum(now, 0)], -1)
+    return steady

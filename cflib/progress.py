@@ -1,0 +1,73 @@
+"""One line that says how far a long run is, in a terminal, in a notebook and in a log file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, TextIO
+
+
+class Progress:
+    """An updating text line; a context manager, so that the last word stays visible.
+
+    In a terminal the line is rewritten; in a notebook one output is updated (it survives in static pages, which
+    widgets do not); elsewhere a line is printed now and then, so that a log shows life without filling up.
+    """
+
+    def __init__(self, title: str, total: int, *, stream: TextIO | None = None, enabled: bool = True) -> None:
+        self.title, self.total, self.enabled = title, total, enabled
+        self.stream = stream or sys.stderr
+        self.handle: Any = None
+        self.notebook = enabled and stream is None and _in_notebook()
+        self.began = time.monotonic()
+        self.due = 0.0
+        self.line = ""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.enabled and self.line:
+            self._show(last=True)
+
+    def update(self, done: int, **facts: object) -> None:
+        """Say that ``done`` of the total rounds are finished, with a few facts such as the accuracy."""
+        elapsed = time.monotonic() - self.began
+        left = elapsed / done * (self.total - done) if done else float("nan")
+        words = [f"{name} {value}" for name, value in facts.items()]
+        self.line = "  ".join(
+            [f"{self.title}  round {done}/{self.total}", *words, f"{elapsed:.0f} s, {left:.0f} s left"]
+        )
+        if self.enabled and time.monotonic() >= self.due:
+            self._show()
+
+    def _show(self, *, last: bool = False) -> None:
+        if self.notebook:
+            self._display(self.line)
+            self.due = time.monotonic() + 1
+        elif self.stream.isatty():
+            self.stream.write("\r\x1b[2K" + self.line[:160] + ("\n" if last else ""))
+            self.due = time.monotonic() + 0.2
+        else:
+            self.stream.write(self.line + "\n")
+            self.due = time.monotonic() + 60
+        self.stream.flush()
+
+    def _display(self, text: str) -> None:
+        from IPython import display
+
+        page: Any = display  # IPython carries no types
+        if self.handle is None:
+            self.handle = page.display(page.Pretty(text), display_id=True)
+        else:
+            self.handle.update(page.Pretty(text))
+
+
+def _in_notebook() -> bool:
+    if "IPython" not in sys.modules:
+        return False
+    shell = sys.modules["IPython"].get_ipython()
+    return shell is not None and shell.__class__.__name__ == "ZMQInteractiveShell"

@@ -1,0 +1,274 @@
+"""The one server loop: pure functions from state to state, without I/O, driven by any runtime.
+
+A round is four steps, each a function of its own: *remember* what clients sent, *regroup* them if it is time,
+*combine* the models of each cluster, *attribute* a model to every client. A method is a row of choices for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cflib import aggregation
+from cflib.arrays import FloatArray, IntArray, Weights, renumber
+from cflib.distances import shifted_cosine, update_shifted_cosine
+from cflib.grid import Memory, Method, State
+from cflib.protocol import Choice, Job, Reply, Runtime, Schedule
+
+INCREMENTAL: dict[Any, Callable[..., FloatArray]] = {shifted_cosine: update_shifted_cosine}
+"""Comparisons that can renew single rows instead of the whole matrix."""
+
+
+class RoundError(RuntimeError):
+    """No client returned a usable reply, so the round could not be finished."""
+
+
+def start(
+    method: Method, n_clients: int, initial_model: Callable[[int], Weights], *, trainable: Sequence[bool] | None = None
+) -> State:
+    """Return the state before the first round; ``initial_model(i)`` gives the i-th independent initial model."""
+    first = initial_model(0)
+    labels = method.initial(n_clients)
+    if method.models is None:
+        models: tuple[Weights, ...] = (first,) * (int(labels.max()) + 1)
+    else:
+        models = (first, *(initial_model(i) for i in range(1, method.models)))
+    mask = tuple(trainable) if trainable is not None else (True,) * len(first)
+    empty = np.empty((n_clients, len(models)))
+    state = State(0, models, labels, empty, mask, first, losses=((),) * len(models))
+    return replace(state, shares=method.give(state))
+
+
+def serve(
+    method: Method, runtime: Runtime, state: State, *, rounds: int, seed: int, schedule: Schedule | None = None
+) -> Iterator[State]:
+    """Yield the state after each round, up to ``rounds`` in all; start from a stored state to resume."""
+    schedule = schedule or Schedule()
+    while state.round < rounds:
+        jobs = plan(method, state, runtime.present(state.round), seed=seed, schedule=schedule)
+        state = step(method, state, jobs, runtime.map(jobs), schedule=schedule)
+        yield state
+
+
+def plan(method: Method, state: State, present: IntArray, *, seed: int, schedule: Schedule) -> list[Job]:
+    """Return the jobs of the round: who trains, from which model; newcomers are asked to describe themselves."""
+    if method.probe and state.clustered is None:
+        return [Job(int(i), state.round, "describe", (state.probe,)) for i in present]
+    newcomers = np.zeros(len(state.labels), dtype=bool)
+    if method.admit is not None and state.clustered is not None:
+        newcomers = (state.labels < 0) & ~np.isin(np.arange(len(state.labels)), sorted(state.flagged))
+    idle = np.isin(state.labels, sorted(state.stopped)) | np.isin(np.arange(len(state.labels)), sorted(state.flagged))
+    chosen = _sample(present[~idle[present] & ~newcomers[present]], state, seed=seed, schedule=schedule)
+    jobs = [Job(int(i), state.round, "describe", (state.probe,)) for i in present[newcomers[present]]]
+    sent: dict[bytes, tuple[Weights, ...]] = {}
+    for client in chosen:
+        row = state.shares[client].tobytes()
+        models = sent[row] = sent.get(row) or received(state, int(client))
+        settings = schedule.settings.get(int(state.labels[client]), {})
+        choose: Choice = method.choose if len(models) > 1 else "only"
+        jobs.append(Job(int(client), state.round, "train", models, choose, settings))
+    return sorted(jobs, key=lambda job: job.client)
+
+
+def received(state: State, client: int) -> tuple[Weights, ...]:
+    """Return the model that the client is given, or all of them if it chooses for itself."""
+    row = state.shares[client]
+    return state.models if np.isnan(row).any() else (aggregation.mix(state.models, row),)
+
+
+def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Reply], *, schedule: Schedule) -> State:
+    """Return the state after the round: remember, regroup, combine, attribute."""
+    sent = {job.client: job for job in jobs}
+    usable, excluded = _sift(sent, replies, state.probe)
+    if jobs and not usable:
+        raise RoundError(f"round {state.round + 1}: none of {len(jobs)} clients gave a usable reply: {excluded}")
+    state = replace(state, excluded=excluded)
+    state = _remember(method, state, sent, usable)
+    trained = [reply for reply in usable if sent[reply.client].task == "train"]
+    before = state
+    state = _regroup(method, state)
+    state = _combine(method, before, state, trained)
+    state = _follow(state, trained, schedule)
+    state = replace(state, round=state.round + 1)
+    return replace(state, shares=method.give(state))
+
+
+def generic_model(state: State, clusters: Sequence[int]) -> Weights:
+    """Combine chosen cluster models into one, weighed by their numbers of clients (paper 002's generic models)."""
+    unknown = sorted(set(clusters) - set(range(len(state.models))))
+    if unknown or not len(clusters):
+        raise ValueError(f"clusters {unknown or 'none'} asked for, there are {len(state.models)} (0 to k-1)")
+    sizes = np.array([max(1, int((state.labels == c).sum())) for c in clusters], dtype=float)
+    return aggregation.weighted_mean([state.models[c] for c in clusters], sizes)
+
+
+def _sample(candidates: IntArray, state: State, *, seed: int, schedule: Schedule) -> IntArray:
+    rng = np.random.default_rng((seed, 1, state.round))
+    if schedule.per == "federation":
+        groups = [(candidates, len(state.labels))]
+    else:
+        labels = state.labels[candidates]
+        groups = [(candidates[labels == c], int((state.labels == c).sum())) for c in np.unique(labels)]
+    drawn = [
+        group
+        if schedule.share == 1
+        else rng.choice(group, min(len(group), max(1, round(schedule.share * size))), False)
+        for group, size in groups
+        if len(group)
+    ]
+    return np.sort(np.concatenate(drawn)) if drawn else candidates[:0]
+
+
+def _sift(sent: Mapping[int, Job], replies: Sequence[Reply], like: Weights) -> tuple[list[Reply], dict[int, str]]:
+    """Part usable replies from those of clients to leave out, with the reason for each."""
+    excluded = dict.fromkeys(sent, "no reply")
+    usable = []
+    for reply in sorted(replies, key=lambda reply: reply.client):
+        if reply.client not in sent:
+            continue
+        shapes = [np.shape(array) for array in (like if sent[reply.client].task == "train" else like[-1:])]
+        if [np.shape(array) for array in reply.arrays] != shapes:
+            excluded[reply.client] = "wrong shapes"
+        elif not all(np.isfinite(array).all() for array in reply.arrays):
+            excluded[reply.client] = "not finite"
+        else:
+            del excluded[reply.client]
+            usable.append(reply)
+    return usable, excluded
+
+
+def _remember(method: Method, state: State, sent: Mapping[int, Job], replies: Sequence[Reply]) -> State:
+    """Keep what clients sent: descriptions, the choices they made, the matrix, the number watched."""
+    labels, flagged, memory = state.labels.copy(), set(state.flagged), dict(state.memory)
+    done = method.once and state.clustered is not None
+    for reply in replies:
+        job = sent[reply.client]
+        if len(job.models) > 1:
+            labels[reply.client] = reply.chosen
+        if method.describe is None or (done and job.task == "train"):
+            continue
+        told = (
+            reply.arrays[-1]
+            if job.task == "describe"
+            else method.describe(reply, job.models[reply.chosen], state.trainable)
+        )
+        if job.task == "describe" and state.clustered is not None and method.admit is not None:
+            labels[reply.client] = method.admit(state, told)
+            flagged |= {reply.client} if labels[reply.client] < 0 else set()
+        memory[reply.client] = Memory(state.round, told)
+    state = replace(state, labels=labels, flagged=frozenset(flagged), memory=memory)
+    if method.compare is None or not memory or done:
+        return state
+    matrix = _compare(method.compare, state)
+    watched = state.watched
+    if method.watch is not None and state.clustered is None:
+        watched = (*watched, method.watch(matrix[np.ix_(state.known, state.known)]))
+    return replace(state, matrix=matrix, watched=watched)
+
+
+def _compare(compare: Callable[[Any], FloatArray], state: State) -> FloatArray:
+    n, known = len(state.labels), state.known
+    descriptions = [state.memory[i].description for i in known]
+    matrix = np.full((n, n), np.nan)
+    renew = INCREMENTAL.get(compare)
+    if renew is not None and state.matrix is not None:
+        old = state.matrix[np.ix_(known, known)]
+        matrix[np.ix_(known, known)] = renew(old, descriptions, np.searchsorted(known, state.fresh))
+    else:
+        matrix[np.ix_(known, known)] = compare(descriptions)
+    return matrix
+
+
+def _regroup(method: Method, state: State) -> State:
+    """Cluster the sets of clients whose time has come; every other client keeps its cluster."""
+    if method.when is None or method.cluster is None or (method.once and state.clustered is not None):
+        return state
+    sets = method.when(state)
+    if not sets:
+        return state
+    labels = state.labels.copy()
+    if state.clustered is None:
+        labels[np.setdiff1d(np.arange(len(labels)), state.known)] = -1
+    top = len(state.models)
+    for members in sets:
+        found = method.cluster(_material(state, members))
+        labels[members] = np.where(found < 0, -1, top + found)
+        top += int(found.max()) + 1
+    keep = method.admit is not None or not method.once
+    return replace(
+        state,
+        labels=labels,
+        clustered=state.round if state.clustered is None else state.clustered,
+        memory=state.memory if keep else {},
+    )
+
+
+def _material(state: State, members: IntArray) -> FloatArray:
+    if state.matrix is not None:
+        square: FloatArray = state.matrix[np.ix_(members, members)]
+        return square
+    return np.stack([state.memory[i].description for i in members])
+
+
+def _combine(method: Method, before: State, state: State, trained: Sequence[Reply]) -> State:
+    """Give every cluster its new model; one without replies keeps its own, a new one its parent's."""
+    if np.array_equal(before.labels, state.labels):
+        return replace(state, models=_aggregate(method, before, before.models, before.labels, trained))
+    labels = renumber(state.labels)
+    origin = parents(before.labels, labels)
+    if method.inherit:
+        old = _aggregate(method, before, before.models, before.labels, trained)
+        models = tuple(old[parent] for parent in origin)
+    else:
+        inherited = tuple(before.models[parent] for parent in origin)
+        models = _aggregate(method, before, inherited, labels, trained)
+    if np.array_equal(before.labels, labels):
+        return replace(state, models=models, labels=labels)
+    return replace(state, models=models, labels=labels, losses=((),) * len(models), stopped=frozenset())
+
+
+def _aggregate(
+    method: Method, state: State, models: tuple[Weights, ...], labels: IntArray, trained: Sequence[Reply]
+) -> tuple[Weights, ...]:
+    if method.pool == "memory":
+        parts = [(int(i), state.memory[i].description, 1) for i in state.known]
+    else:
+        parts = [(reply.client, reply.arrays, reply.samples) for reply in trained]
+    fresh = list(models)
+    for cluster in range(len(models)):
+        members = [(arrays, samples) for client, arrays, samples in parts if labels[client] == cluster]
+        if members:
+            weights = np.array([samples for _, samples in members], dtype=float)
+            fresh[cluster] = method.combine([arrays for arrays, _ in members], weights)
+    return tuple(fresh)
+
+
+def parents(before: IntArray, labels: IntArray) -> list[int]:
+    """For each new cluster, the old one from which it got most of its members."""
+    found = []
+    for cluster in range(int(labels.max()) + 1):
+        old = before[(labels == cluster) & (before >= 0)]
+        found.append(int(np.bincount(old).argmax()) if old.size else 0)
+    return found
+
+
+def _follow(state: State, trained: Sequence[Reply], schedule: Schedule) -> State:
+    """Append each cluster's mean training loss and stop the clusters that no longer progress."""
+    losses = list(state.losses)
+    for cluster in range(len(losses)):
+        values = [r.scores["loss"] for r in trained if state.labels[r.client] == cluster and "loss" in r.scores]
+        if values:
+            losses[cluster] = (*losses[cluster], float(np.mean(values)))
+    stopped = set(state.stopped)
+    if schedule.patience is not None:
+        stopped |= {c for c, series in enumerate(losses) if _stalled(series, schedule.patience, schedule.min_delta)}
+    return replace(state, losses=tuple(losses), stopped=frozenset(stopped))
+
+
+def _stalled(series: Sequence[float], patience: int, min_delta: float) -> bool:
+    if len(series) <= patience:
+        return False
+    return min(series[-patience:]) > min(series[:-patience]) - min_delta

@@ -1,0 +1,70 @@
+"""Content addresses: equal inputs give equal keys in any process, changed inputs do not, lambdas are refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cflib import methods
+from cflib.choices import at_round
+from cflib.keys import NoStableNameError, canonical, key
+
+
+def outside(matrix):
+    return matrix
+
+
+@dataclass(frozen=True)
+class Plain:
+    size: int
+    name: str = field(default="x", metadata={"determines": False})
+    settings: dict = field(default_factory=dict)
+
+
+def test_key_is_the_same_in_another_process():
+    code = "from cflib import methods; from cflib.keys import key; print(key(methods.flic(round=7)))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert other == key(methods.flic(round=7))
+
+
+def test_a_changed_setting_changes_the_key():
+    keys = {key(m) for m in (methods.flic(), methods.flic(round=7), methods.flic(self_loops=False), methods.ocfl())}
+    assert len(keys) == 4
+
+
+def test_a_name_for_people_does_not_enter_the_key_and_neither_do_defaults():
+    assert key(methods.flic()) == key(replace(methods.flic(), name="other"))
+    assert canonical(Plain(3, "y")) == canonical(Plain(3, settings={})) == {"is": "Plain", "size": 3}
+    assert canonical(Plain(3, settings={"a": 1}))["settings"] == {"a": 1}
+
+
+def test_a_function_from_outside_enters_with_its_source():
+    assert set(canonical(outside)) == {"function", "source"}
+    assert canonical(at_round) == {"function": "cflib.choices.at_round"}
+    assert canonical(partial(at_round, round=3))["with"] == {"round": 3}
+
+
+def test_arrays_sets_and_numpy_numbers_have_stable_names():
+    assert canonical(np.arange(3)) == canonical(np.arange(3))
+    assert canonical(np.arange(3)) != canonical(np.arange(3.0))
+    assert canonical({3, 1}) == [1, 3]
+    assert canonical(np.float64(0.5)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda x: x, "define it with def"),
+        (partial(at_round, 3), "binds positional"),
+        (object(), "no stable name"),
+        (len, "cannot be read"),
+    ],
+)
+def test_what_has_no_stable_name_is_refused(value, message):
+    with pytest.raises(NoStableNameError, match=message):
+        key(value)
