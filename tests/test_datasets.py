@@ -661,7 +661,7 @@ def test_the_cache_is_in_the_checkout_or_else_the_users_own(tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert datasets.cache_folder() == tmp_path / "cflib" / "cache"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert datasets.cache_folder() == Path.home() / ".cache" / "cflib"
+    assert datasets.cache_folder() == Path.home() / ".cache" / "cflib" / "cache"
 
 
 # What is shown
