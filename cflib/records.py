@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from cflib.arrays import FloatArray, IntArray
+from cflib.places import folder
 
 FORMAT = 1
 LARGEST = 1_500_000
@@ -140,14 +141,31 @@ class Store:
     """A folder of records; writing is atomic and under a lock, a damaged file is set aside, never trusted."""
 
     folder: Path
+    also: tuple[Path, ...] = ()
+    """Further folders to read from."""
+
+    @staticmethod
+    def of(preset: str = "quick") -> Store:
+        """Return the store of a preset: ``long`` and ``paper`` results are kept for the commit, others in the cache."""
+        kept, cached = folder("records", "CFLIB_RECORDS"), folder("cache/records", "CFLIB_RECORDS")
+        return Store(kept, (cached,)) if preset in ("long", "paper") else Store(cached, (kept,))
 
     def path(self, key: str) -> Path:
         """Return where the record with this key is, or would be."""
         return self.folder / f"{key}.npz"
 
     def read(self, key: str) -> Record | None:
-        """Return the record, or None if there is none; a damaged file is renamed ``*.damaged`` and reported."""
-        path = self.path(key)
+        """Return the record, or None if there is none; a damaged file is renamed ``*.damaged`` and reported.
+
+        One found in another folder is copied here.
+        """
+        record = self._read(self.path(key), key)
+        for place in self.also:
+            if record is None and (record := self._read(place / f"{key}.npz", key)) is not None:
+                self.write(record)
+        return record
+
+    def _read(self, path: Path, key: str) -> Record | None:
         if not path.exists():
             return None
         try:

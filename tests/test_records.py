@@ -40,6 +40,21 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
     assert back.provenance == {"seconds": 1.0}
 
 
+def test_a_record_found_in_another_folder_is_copied(tmp_path):
+    Store(tmp_path / "cache").write(example())
+    store = Store(tmp_path / "kept", (tmp_path / "cache",))
+    assert store.read("abc").digest == example().digest
+    assert store.path("abc").exists()
+    assert store.read("nothing") is None
+
+
+def test_long_and_paper_results_are_kept_where_they_can_be_committed(monkeypatch):
+    monkeypatch.delenv("CFLIB_RECORDS", raising=False)
+    assert Store.of("long").folder == Store.of("paper").folder == Store.of("quick").also[0]
+    assert Store.of("long").folder.parts[-2:] == ("data", "records")
+    assert Store.of("quick").folder.parts[-3:] == ("data", "cache", "records")
+
+
 def test_matrices_are_symmetric_with_gaps_for_clients_not_seen():
     first, second = example().matrix(1), example(diagonal=2.0).matrix(2)
     assert np.isnan(first[2]).all()

@@ -1,0 +1,74 @@
+"""Everything that determines the result of one federated run, and its content address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from cflib.client import Attack
+from cflib.federation import Federation
+from cflib.grid import Method
+from cflib.keys import canonical, key
+from cflib.models import Network
+from cflib.protocol import Schedule
+from cflib.simulation import Attendance
+from cflib.training import Training
+
+View = Literal["received", "own", "global"]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What to write down, and how often.
+
+    ``clients``: which models are tried on every client's own test data: the one it *receives*, its *own* cluster's,
+    and the *global* one, the unweighted mean of all. ``server``: which are tried on the server's test set.
+    """
+
+    every: int = 1
+    clients: tuple[View, ...] = ("received",)
+    server: tuple[Literal["global", "clusters"], ...] = ("global", "clusters")
+    matrices_every: int = 1
+
+    def due(self, round: int, last: int) -> bool:
+        """Tell whether models are tried after this round (counted from 1)."""
+        return round % self.every == 0 or round == last
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that determines the result of one federated run."""
+
+    method: Method
+    federation: Federation
+    network: Network
+    training: Training
+    rounds: int
+    seed: int = 0
+    schedule: Schedule = field(default_factory=Schedule)
+    attack: Attack | None = None
+    attendance: Attendance = field(default_factory=Attendance)
+    measures: Measures = field(default_factory=Measures)
+    start: tuple[Run, int] | None = None
+    """Another run and a round of it (counted from 1): this run goes on from the models it had then."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}, expected at least 1")
+        if self.start is not None and not 1 <= self.start[1] < self.rounds:
+            raise ValueError(f"the run starts from round {self.start[1]}, expected 1 to {self.rounds - 1}")
+
+    @property
+    def specification(self) -> dict[str, Any]:
+        """The run in plain terms; of a parent only what determines its first rounds."""
+        plain: dict[str, Any] = canonical(replace(self, start=None))
+        if self.start is not None:
+            parent, round_ = self.start
+            prefix = replace(parent, rounds=round_, measures=Measures())
+            plain["start"] = [prefix.specification, round_]
+        return plain
+
+    @property
+    def key(self) -> str:
+        """The content address of the run; raises ``NoStableNameError`` if a lambda is part of it."""
+        return key(self.specification)

@@ -1,0 +1,72 @@
+"""A data set and who holds which part of it: what each client sees, and what the server keeps for testing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cflib.arrays import IntArray
+from cflib.datasets import Dataset
+from cflib.partition import Partition, transform_images, transform_labels
+
+Images = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's own samples, already transformed as the partition says."""
+
+    train_images: Images
+    train_labels: Images
+    test_images: Images
+    test_labels: Images
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A data set split among clients; ``server_samples`` limits the server's test set to that many images."""
+
+    dataset: Dataset
+    partition: Partition
+    server_samples: int | None = None
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of everything that clients and server hold."""
+        text = f"{self.dataset.checksum} {self.partition.checksum} {self.server_samples}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients."""
+        return len(self.partition.train)
+
+    @property
+    def truth(self) -> IntArray:
+        """``(n,)`` true groups; all -1 if the partition has none."""
+        return self.partition.truth
+
+    def client(self, index: int) -> ClientData:
+        """Return the samples of one client."""
+        data, part = self.dataset, self.partition
+        pool = (
+            (data.test_images, data.test_labels) if part.test_from == "test" else (data.train_images, data.train_labels)
+        )
+        train, test, change = part.train[index], part.test[index], part.transforms[index]
+        return ClientData(
+            transform_images(data.train_images[train], change),
+            transform_labels(data.train_labels[train], change),
+            transform_images(pool[0][test], change),
+            transform_labels(pool[1][test], change),
+        )
+
+    def server(self) -> tuple[Images, Images]:
+        """Return the server's test images and labels: the official test set or an even sample of it."""
+        images, labels = self.dataset.test_images, self.dataset.test_labels
+        if self.server_samples is None or self.server_samples >= len(labels):
+            return images, labels
+        chosen = np.linspace(0, len(labels) - 1, self.server_samples).astype(np.int64)
+        return images[chosen], labels[chosen]

@@ -1,0 +1,232 @@
+"""What a run writes down after every round: how good the models are that clients get, and the clustering scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from cflib import aggregation, metrics
+from cflib.arrays import FloatArray, Weights, renumber
+from cflib.distances import trusted_distances
+from cflib.experiment import Run
+from cflib.grid import State, own_cluster
+from cflib.protocol import Job, Runtime
+from cflib.records import Record
+from cflib.training import Evaluation
+
+WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "trained", "excluded"}
+"""Columns of whole numbers."""
+
+
+class ScoringRuntime(Runtime, Protocol):
+    """A runtime that can also evaluate models on the server's own test data."""
+
+    def score(self, models: Sequence[Weights]) -> list[Evaluation]:
+        """Evaluate models on the server's test data."""
+        ...
+
+
+@dataclass
+class Tables:
+    """The rows of a record while the run is under way."""
+
+    rounds: list[dict[str, float]] = field(default_factory=list)
+    clients: list[dict[str, float]] = field(default_factory=list)
+    clusters: list[dict[str, float]] = field(default_factory=list)
+    labels: list[Any] = field(default_factory=list)
+    triangles: list[Any] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    diagonal: float = 0.0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def facts(self) -> dict[str, str]:
+        """The few words that the progress line shows."""
+        row = self.rounds[-1]
+        accuracy = row.get("accuracy_received", row.get("accuracy_global", np.nan))
+        known = {} if np.isnan(accuracy) else {"accuracy": f"{accuracy:.3f}"}
+        return {**known, "clusters": str(row["clusters"])}
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return all rows as arrays, for a checkpoint."""
+        about = {"events": self.events, "seconds": self.seconds, "kept": self.kept, "diagonal": self.diagonal}
+        tables = {name: getattr(self, name) for name in ("rounds", "clients", "clusters")}
+        return {
+            "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+            "tables": np.frombuffer(json.dumps(tables).encode(), dtype=np.uint8),
+            "history": np.array(self.labels, dtype=np.int64),
+            "triangles": np.array(self.triangles, dtype=np.float32),
+        }
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Any]) -> Tables:
+        """Return the rows that a checkpoint holds."""
+        about = json.loads(arrays["about"].tobytes())
+        tables = json.loads(arrays["tables"].tobytes())
+        return Tables(**tables, labels=list(arrays["history"]), triangles=list(arrays["triangles"]), **about)
+
+    def record(self, name: str, specification: Mapping[str, Any], made: Mapping[str, Any]) -> Record:
+        """Return the finished record."""
+        n = len(self.labels[0])
+        return Record(
+            name,
+            specification,
+            _frame(self.rounds, np.float64),
+            _frame(self.clients, np.float32),
+            _frame(self.clusters, np.float32),
+            labels=np.array(self.labels, dtype=np.int16),
+            triangles=np.array(self.triangles, dtype=np.float32).reshape(len(self.kept), n * (n - 1) // 2),
+            kept=np.array(self.kept, dtype=np.int32),
+            diagonal=self.diagonal,
+            events=tuple(self.events),
+            provenance={**made, "seconds": round(self.seconds, 1)},
+        )
+
+
+def measure(tables: Tables, spec: Run, before: State, after: State, runtime: ScoringRuntime) -> None:
+    """Append the rows of the round that led from one state to the next."""
+    round_ = after.round
+    row: dict[str, float] = {"round": round_, "clusters": len(after.models), "excluded": len(after.excluded)}
+    row["watched"] = after.watched[-1] if len(after.watched) > len(before.watched) else np.nan
+    row |= _partition_scores(spec, after)
+    if spec.measures.due(round_, spec.rounds):
+        row |= _try_on_clients(tables, spec, after, runtime)
+        row |= _try_on_server(tables, spec, after, runtime)
+    tables.rounds.append(row)
+    tables.labels.append(after.labels)
+    if after.matrix is not None and after.matrix is not before.matrix and _keeps(spec, before, after):
+        n = len(after.labels)
+        tables.triangles.append(after.matrix[np.triu_indices(n, 1)].astype(np.float32))
+        tables.kept.append(round_)
+        tables.diagonal = float(np.nanmax(np.diagonal(after.matrix)))
+    tables.events += _events(before, after)
+
+
+def _keeps(spec: Run, before: State, after: State) -> bool:
+    due = after.round % spec.measures.matrices_every == 0 or after.round == spec.rounds
+    return due or (before.clustered is None and after.clustered is not None)
+
+
+def _partition_scores(spec: Run, state: State) -> dict[str, float]:
+    truth, labels = spec.federation.truth, renumber(state.labels)  # a model that no client chose leaves a gap
+    if truth.min() < 0 or labels.max() < 0:
+        return {}
+    scores = {k: v for k, v in metrics.score_partition(truth, labels).items() if k != "clusters"}
+    if state.matrix is None:
+        return scores
+    there = np.flatnonzero((labels >= 0) & ~np.isnan(np.diagonal(state.matrix)))
+    distances = state.matrix[np.ix_(there, there)]
+    if len(there) and not np.diagonal(distances).any():
+        names, found = np.unique(state.labels[there], return_inverse=True)
+        scores["silhouette"] = metrics.silhouette(distances, found)
+        compare = spec.method.compare
+        if (compare.func if isinstance(compare, partial) else compare) is trusted_distances and compare is not None:
+            centroids = compare([state.models[c] for c in names])
+            scores["silhouette_as_published"] = metrics.silhouette_as_published(distances, centroids, found)
+    return scores
+
+
+def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRuntime) -> dict[str, float]:
+    present = runtime.present(state.round - 1)
+    rows = {
+        "received": state.shares,
+        "own": own_cluster(state),
+        "global": np.full_like(state.shares, 1 / len(state.models)),
+    }
+    found: dict[str, list[dict[str, float]]] = {}
+    mixed: dict[bytes, tuple[Weights, ...]] = {}
+    for view in spec.measures.clients:
+        jobs = []
+        for client in present:
+            row = rows[view][client]
+            if row.tobytes() not in mixed:
+                chooses = np.isnan(row).any()
+                mixed[row.tobytes()] = state.models if chooses else (aggregation.mix(state.models, row),)
+            models = mixed[row.tobytes()]
+            choose = spec.method.choose if len(models) > 1 else "only"
+            jobs.append(Job(int(client), state.round, "evaluate", models, choose))
+        found[view] = [
+            {
+                "client": reply.client,
+                f"accuracy_{view}": metrics.accuracy_of_confusion(reply.arrays[0]),
+                f"f1_{view}": metrics.macro_f1_of_confusion(reply.arrays[0]),
+            }
+            for reply in runtime.map(jobs)
+        ]
+    summary: dict[str, float] = {}
+    merged: dict[float, dict[str, float]] = {}
+    for view, answers in found.items():
+        summary[f"accuracy_{view}"] = float(np.mean([a[f"accuracy_{view}"] for a in answers]))
+        summary[f"accuracy_{view}_std"] = float(np.std([a[f"accuracy_{view}"] for a in answers]))
+        summary[f"f1_{view}"] = float(np.mean([a[f"f1_{view}"] for a in answers]))
+        for answer in answers:
+            client = int(answer["client"])
+            label = int(state.labels[client])
+            merged.setdefault(client, {"round": state.round, "client": client, "label": label}).update(answer)
+    tables.clients += [merged[client] for client in sorted(merged)]
+    return summary
+
+
+def _try_on_server(tables: Tables, spec: Run, state: State, runtime: ScoringRuntime) -> dict[str, float]:
+    wanted = spec.measures.server
+    if not wanted:
+        return {}
+    k = len(state.models)
+    alone = k == 1
+    models = list(state.models) if "clusters" in wanted or alone else []
+    if "global" in wanted and not alone:
+        models.append(aggregation.mix(state.models, np.full(k, 1 / k)))
+    results = runtime.score(models)
+    summary: dict[str, float] = {}
+    if "clusters" in wanted:
+        for cluster, result in enumerate(results[:k]):
+            tables.clusters.append(
+                {
+                    "round": state.round,
+                    "cluster": cluster,
+                    "size": int((state.labels == cluster).sum()),
+                    "accuracy": result.accuracy,
+                    "f1": result.macro_f1,
+                    "loss": result.loss,
+                }
+            )
+        sizes = np.array([(state.labels == cluster).sum() for cluster in range(k)])
+        if sizes.sum():
+            summary["f1_general"] = float(np.average([r.macro_f1 for r in results[:k]], weights=sizes))
+    if "global" in wanted:
+        summary["accuracy_global"] = results[-1].accuracy
+        summary["f1_global"] = results[-1].macro_f1
+    return summary
+
+
+def _events(before: State, after: State) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = [
+        {"round": after.round, "client": client, "event": f"excluded: {reason}"}
+        for client, reason in sorted(after.excluded.items())
+    ]
+    events += [
+        {"round": after.round, "client": client, "event": "flagged: near no core client"}
+        for client in sorted(after.flagged - before.flagged)
+    ]
+    events += [
+        {"round": after.round, "cluster": cluster, "event": "stopped: no progress"}
+        for cluster in sorted(after.stopped - before.stopped)
+    ]
+    if before.clustered is None and after.clustered is not None:
+        events.append({"round": after.round, "event": f"clustered: {len(after.models)} clusters"})
+    return events
+
+
+def _frame(rows: list[dict[str, float]], real: type) -> pd.DataFrame:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    filled: dict[str, FloatArray] = {
+        name: np.array([row.get(name, np.nan) for row in rows], dtype=np.int32 if name in WHOLE else real)
+        for name in columns
+    }
+    return pd.DataFrame(filled)

@@ -1,0 +1,158 @@
+"""Ask for a run and get its record: read if it is there, computed, checkpointed and kept if it is not.
+
+A ``Run`` names everything that determines a result; its key is the hash of that. A run may start from another's
+round, so that runs with a common beginning compute it once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from cflib import checkpoints
+from cflib.experiment import Measures, Run
+from cflib.grid import State
+from cflib.keys import NoStableNameError
+from cflib.measures import ScoringRuntime, Tables, measure
+from cflib.models import initial_weights
+from cflib.places import folder
+from cflib.progress import Progress
+from cflib.provenance import provenance
+from cflib.records import Record, Store
+from cflib.server import RoundError, parents, serve, start
+from cflib.simulation import Simulation
+
+__all__ = ["CHECKPOINT_SECONDS", "Measures", "Run", "Store", "conduct", "first_state", "run"]
+
+CHECKPOINT_SECONDS = 60.0
+
+
+def run(
+    spec: Run,
+    *,
+    store: Store | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    snapshots: Iterable[int] = (),
+) -> Record:
+    """Return the record of a run, computing it if it is not there yet.
+
+    ``snapshots`` names rounds whose models are kept beside the checkpoints, for other runs to start from; ``workers``
+    is the number of clients trained at once and changes nothing but the time.
+    """
+    store = store or Store.of()
+    try:
+        name = spec.key
+    except NoStableNameError:
+        return _simulate(spec, None, store, workers, progress, frozenset(snapshots), "uncached")
+    with store.lock(name):
+        record = store.read(name)
+        if record is None:
+            place = folder("checkpoints", "CFLIB_CHECKPOINTS") / name
+            record = _simulate(spec, place, store, workers, progress, frozenset(snapshots), name)
+            store.write(record)
+            checkpoints.discard(place)
+    return record
+
+
+def conduct(
+    spec: Run,
+    runtime: ScoringRuntime,
+    *,
+    name: str,
+    place: Path | None = None,
+    opening: State | None = None,
+    progress: bool = True,
+    snapshots: frozenset[int] = frozenset(),
+) -> Record:
+    """Drive a run on any runtime and return its record; with a ``place`` it resumes from its last checkpoint."""
+    began = time.monotonic()
+    stored = checkpoints.load(place) if place is not None else None
+    if stored is not None:
+        state, tables = stored[0], Tables.from_arrays(stored[1])
+    else:
+        state, tables = opening or first_state(spec), Tables()
+    saved = time.monotonic()
+    with Progress(spec.method.name, spec.rounds, enabled=progress) as line:
+        try:
+            for after in serve(spec.method, runtime, state, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule):
+                measure(tables, spec, state, after, runtime)
+                state = after
+                line.update(state.round, **tables.facts())
+                if place is not None and state.round in snapshots:
+                    checkpoints.save_snapshot(place, state)
+                if place is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    tables.seconds += time.monotonic() - began
+                    began = time.monotonic()
+                    checkpoints.save(place, state, tables.to_arrays())
+                    saved = time.monotonic()
+        except BaseException:
+            if place is not None and state.round > 0:
+                checkpoints.save(place, state, tables.to_arrays())
+            raise
+    tables.seconds += time.monotonic() - began
+    return tables.record(name, spec.specification if name != "uncached" else {}, provenance())
+
+
+def first_state(spec: Run) -> State:
+    """Return the state before the first round of a run that starts from nothing."""
+    network = spec.network
+    return start(
+        spec.method,
+        spec.federation.n_clients,
+        lambda i: initial_weights(network, spec.seed + 1_000_003 * i),
+        trainable=network.trainable,
+    )
+
+
+def _simulate(
+    spec: Run,
+    place: Path | None,
+    store: Store,
+    workers: int | None,
+    progress: bool,
+    snapshots: frozenset[int],
+    name: str,
+) -> Record:
+    opening = None if spec.start is None else _branch(spec, store, workers, progress)
+    runtime = Simulation(
+        spec.federation,
+        spec.network,
+        spec.training,
+        seed=spec.seed,
+        attack=spec.attack,
+        attendance=spec.attendance,
+        workers=workers,
+    )
+    try:
+        return conduct(spec, runtime, name=name, place=place, opening=opening, progress=progress, snapshots=snapshots)
+    finally:
+        runtime.close()
+
+
+def _branch(spec: Run, store: Store, workers: int | None, progress: bool) -> State:
+    """Return the state from which a run starts that goes on from another: its clusters, the other's models."""
+    assert spec.start is not None
+    parent, round_ = spec.start
+    place = folder("checkpoints", "CFLIB_CHECKPOINTS") / parent.key
+    kept = checkpoints.load_snapshot(place, round_)
+    if kept is None:
+        # The models were not kept: the parent's first rounds are computed again, to the same bits.
+        prefix = replace(parent, rounds=round_, measures=Measures(every=round_, server=(), matrices_every=round_))
+        place = folder("checkpoints", "CFLIB_CHECKPOINTS") / prefix.key
+        kept = checkpoints.load_snapshot(place, round_)
+        if kept is None:
+            with store.lock(prefix.key):
+                _simulate(prefix, place, store, workers, progress, frozenset({round_}), prefix.key)
+                checkpoints.discard(place)
+            kept = checkpoints.load_snapshot(place, round_)
+    if kept is None:
+        raise RoundError(f"round {round_} of {parent.method.name} could not be made again")
+    models, labels = kept
+    state = first_state(spec)
+    if spec.method.models is None:
+        models = tuple(models[p] for p in parents(labels, state.labels))
+    state = replace(state, round=round_, models=models, clustered=None if len(models) == 1 else round_ - 1)
+    return replace(state, shares=spec.method.give(state))

@@ -1,0 +1,106 @@
+"""The in-process runtime: many clients in one process, in parallel, with the same result for any number of workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cflib.arrays import IntArray, Weights
+from cflib.client import Attack, conspire, perform
+from cflib.federation import Federation
+from cflib.models import Network
+from cflib.protocol import Job, Reply
+from cflib.training import Evaluation, Training, trainer
+
+CHUNK = 1000  # images of the server's test set scored at once; fixed, so that sums do not depend on the workers
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Who is there: rounds in which clients join and leave, and who falls silent in the middle of a round.
+
+    ``joins`` and ``leaves`` map a client to a round (counted from 0), ``silent`` maps a round to clients that take
+    their job and never answer; ``dropout`` makes that happen at random, with this probability a job.
+    """
+
+    joins: Mapping[int, int] = field(default_factory=dict)
+    leaves: Mapping[int, int] = field(default_factory=dict)
+    returns: Mapping[int, int] = field(default_factory=dict)
+    silent: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}, expected a probability from 0 to below 1")
+
+    def present(self, n_clients: int, round: int) -> IntArray:
+        """Return the clients that can be asked in this round."""
+        there = [
+            i
+            for i in range(n_clients)
+            if self.joins.get(i, 0) <= round
+            and (round < self.leaves.get(i, round + 1) or round >= self.returns.get(i, round + 1))
+        ]
+        return np.array(there, dtype=np.int64)
+
+    def answers(self, job: Job, seed: int) -> bool:
+        """Tell whether the client of this job will answer it."""
+        if job.client in self.silent.get(job.round, ()):
+            return False
+        return self.dropout == 0 or np.random.default_rng((seed, 3, job.round, job.client)).random() >= self.dropout
+
+
+class Simulation:
+    """Runs jobs in a thread pool; every client trains on one thread, so results do not depend on ``workers``."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        network: Network,
+        training: Training,
+        *,
+        seed: int,
+        attack: Attack | None = None,
+        attendance: Attendance | None = None,
+        workers: int | None = None,
+    ) -> None:
+        self.federation, self.network, self.training = federation, network, training
+        self.seed, self.attack, self.attendance = seed, attack, attendance or Attendance()
+        self.clients = [federation.client(i) for i in range(federation.n_clients)]
+        self.workers = workers or len(os.sched_getaffinity(0))
+        self.pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
+
+    def present(self, round: int) -> IntArray:
+        """Return the ids of the clients that can be asked in this round."""
+        return self.attendance.present(len(self.clients), round)
+
+    def map(self, jobs: Sequence[Job]) -> list[Reply]:
+        """Do the jobs in parallel; replies come in client order."""
+        answered = [job for job in jobs if job.task == "evaluate" or self.attendance.answers(job, self.seed)]
+        replies = sorted(self.pool.map(self._perform, answered), key=lambda reply: reply.client)
+        return replies if self.attack is None else conspire(self.attack, jobs, replies)
+
+    def score(self, models: Sequence[Weights]) -> list[Evaluation]:
+        """Evaluate models on the server's own test data."""
+        images, labels = self.federation.server()
+        pieces = [(m, slice(low, low + CHUNK)) for m in range(len(models)) for low in range(0, len(labels), CHUNK)]
+        engine = trainer(self.network, self.training)
+        found = self.pool.map(
+            lambda piece: engine.evaluate(models[piece[0]], images[piece[1]], labels[piece[1]]), pieces
+        )
+        totals: list[Evaluation | None] = [None] * len(models)
+        for (m, _), result in zip(pieces, found, strict=True):
+            so_far = totals[m]
+            totals[m] = result if so_far is None else so_far + result
+        return [total for total in totals if total is not None]
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self.pool.shutdown()
+
+    def _perform(self, job: Job) -> Reply:
+        return perform(job, self.clients[job.client], self.network, self.training, seed=self.seed, attack=self.attack)

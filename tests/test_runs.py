@@ -1,0 +1,316 @@
+"""Federated runs on real digits: the same record for any number of workers, interrupted or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cflib import attacks, datasets, methods, partition
+from cflib.client import Attack
+from cflib.distances import clustering_temperature, cosine_distances
+from cflib.experiment import Measures, Run
+from cflib.federation import Federation
+from cflib.models import Network
+from cflib.protocol import Schedule
+from cflib.records import Store
+from cflib.runs import run
+from cflib.simulation import Attendance
+from cflib.training import Training
+
+GROUPS = 3
+
+
+def digits_run(method=None, *, rounds=3, clients=12, **changes) -> Run:
+    """Clients in three equal groups that share no class."""
+    data = datasets.load("digits")
+    split = partition.cluster_classes(
+        data.train_labels,
+        n_clients=clients,
+        overlap=False,
+        balance=True,
+        rng=np.random.default_rng(0),
+        test_labels=data.test_labels,
+    )
+    spec = Run(
+        method or methods.fedavg(),
+        Federation(data, split),
+        Network("mlp", input_shape=(8, 8, 1), classes=10, options={"hidden": (32,), "scale": 16}),
+        Training(optimizer="sgd", learning_rate=0.1, epochs=2, batch_size=20),
+        rounds=rounds,
+    )
+    return replace(spec, **changes)
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLIB_RECORDS", str(tmp_path / "records"))
+    monkeypatch.setenv("CFLIB_CHECKPOINTS", str(tmp_path / "checkpoints"))
+
+
+def compute(spec, **options):
+    return run(spec, progress=False, **options)
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path):
+    spec = digits_run(methods.louvain_cfl("1nn"), schedule=Schedule(share=0.5))
+    digests = {compute(spec, workers=w, store=Store(tmp_path / str(w))).digest for w in (1, 2, 5)}
+    assert len(digests) == 1
+
+
+def test_a_finished_run_is_read_not_computed(tmp_path):
+    first = compute(digits_run())
+    began = time.perf_counter()
+    assert compute(digits_run()).digest == first.digest
+    assert time.perf_counter() - began < 1
+    assert [p.suffix for p in (tmp_path / "records").iterdir()] == [".npz"]
+    assert not any((tmp_path / "checkpoints").glob("*/state.json"))
+
+
+def test_a_run_with_a_lambda_works_but_is_not_kept(tmp_path):
+    method = replace(methods.fedavg(), combine=lambda models, samples: models[0])
+    assert len(compute(digits_run(method)).rounds) == 3
+    assert not (tmp_path / "records").exists()
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_the_same(tmp_path, monkeypatch):
+    spec = digits_run(methods.flic(round=3), rounds=5, schedule=Schedule(share=0.4))
+    whole = compute(spec, store=Store(tmp_path / "whole"))
+    from cflib import runs
+
+    seen = []
+
+    def interrupt(tables, spec, before, after, runtime):
+        seen.append(after.round)
+        if len(seen) in (3, 5):
+            raise KeyboardInterrupt
+        return measured(tables, spec, before, after, runtime)
+
+    measured = runs.measure
+    monkeypatch.setattr(runs, "measure", interrupt)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            compute(spec)
+    assert compute(spec).digest == whole.digest
+    assert seen == [1, 2, 3, 3, 4, 4, 5]
+
+
+def test_a_run_that_starts_from_anothers_round_equals_one_loop():
+    base = digits_run(replace(methods.fedavg(combine=methods.ocfl().combine)), rounds=4)
+    watching = replace(
+        base,
+        method=replace(
+            base.method, describe=methods.ocfl().describe, compare=cosine_distances, watch=clustering_temperature
+        ),
+    )
+    one = compute(replace(base, method=methods.ocfl("kmeans", trigger="first_rise"), rounds=4))
+    shot = next(e["round"] for e in one.events if e["event"].startswith("clustered"))
+    assert shot > 1
+    labels = one.labels[shot - 1]
+    child = replace(
+        base, method=replace(methods.oracle(labels.tolist()), combine=base.method.combine), start=(watching, shot - 1)
+    )
+    two = compute(child)
+    np.testing.assert_array_equal(one.labels[shot - 1 :], two.labels)
+    mine = one.rounds.query("round >= @shot")
+    np.testing.assert_array_equal(mine["accuracy_received"].to_numpy(), two.rounds["accuracy_received"].to_numpy())
+
+
+def test_kept_snapshots_spare_the_parents_rounds():
+    base = digits_run(rounds=3)
+    child = replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 2))
+    compute(base, snapshots=[2])
+    from cflib import runs
+
+    began: list[int] = []
+    original = runs.serve
+
+    def watched(method, runtime, state, **options):
+        began.append(state.round)
+        return original(method, runtime, state, **options)
+
+    runs.serve = watched
+    try:
+        compute(child)
+    finally:
+        runs.serve = original
+    assert began == [2]
+
+
+EXPECTED = {
+    "oracle": (methods.oracle([0] * 4 + [1] * 4 + [2] * 4), 1),
+    "louvain_cfl_1nn": (methods.louvain_cfl("1nn"), 8),
+    "louvain_cfl_avg": (methods.louvain_cfl("avg"), 8),
+    "louvain_cfl_wnn": (methods.louvain_cfl("wnn"), 8),
+    "late": (methods.late(round=4), 5),
+    "agreement_cfl": (methods.agreement_cfl(), 8),
+    "bias_clustering_kmeans": (methods.bias_clustering("kmeans", n_clusters=3), 2),
+    "bias_clustering_dbscan": (methods.bias_clustering("dbscan", eps=0.1), 2),
+    "flic": (methods.flic(round=4, self_loops=False), 5),
+    "ocfl_hdbscan": (methods.ocfl("hdbscan", trigger="algorithm_1"), 8),
+    "ocfl_kmeans": (methods.ocfl("kmeans", trigger="algorithm_1"), 8),
+    "ocfl_affinity": (methods.ocfl("affinity", trigger="algorithm_1"), 8),
+    "briggs": (methods.briggs(round=3, threshold=0.6), 4),
+    "sattler": (methods.sattler(eps1=0.4, eps2=0.5, cooldown=2), 8),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_method_recovers_clearly_separated_groups(name):
+    method, rounds = EXPECTED[name]
+    record = compute(digits_run(method, rounds=rounds))
+    assert record.rounds["adjusted_rand"].iloc[-1] == 1, record.labels[-1]
+
+
+def test_mean_shift_recovers_the_groups_when_there_are_enough_clients_to_estimate_its_bandwidth():
+    few, many = (compute(digits_run(methods.ocfl("mean_shift"), rounds=3, clients=n)) for n in (12, 30))
+    assert many.rounds["adjusted_rand"].iloc[-1] == 1
+    assert few.rounds["purity"].iloc[-1] == 1  # groups are cut in pieces, never mixed
+
+
+def test_ifca_sorts_most_clients_into_groups():
+    record = compute(digits_run(methods.ifca(3), rounds=6))
+    assert record.rounds["adjusted_rand"].iloc[-1] > 0.3
+
+
+def test_clustering_beats_one_model_for_all_on_separated_groups():
+    one, three = compute(digits_run(rounds=5)), compute(digits_run(EXPECTED["oracle"][0], rounds=5))
+    assert three.rounds["accuracy_received"].iloc[-1] > one.rounds["accuracy_received"].iloc[-1] + 0.05
+
+
+def test_a_client_with_an_infinite_update_is_excluded_and_named():
+    attack = Attack((2,), update=partial(attacks.gaussian_noise, scale=np.inf))
+    record = compute(digits_run(attack=attack, rounds=2))
+    assert [(e["round"], e["client"], e["event"]) for e in record.events] == [
+        (1, 2, "excluded: not finite"),
+        (2, 2, "excluded: not finite"),
+    ]
+    assert record.rounds["excluded"].tolist() == [1, 1]
+
+
+def test_attackers_hurt_and_a_robust_mean_helps():
+    attack = Attack((0, 5, 9), update=attacks.minus_grad)
+    clean = compute(digits_run(rounds=4)).rounds["accuracy_global"].iloc[-1]
+    hurt = compute(digits_run(rounds=4, attack=attack)).rounds["accuracy_global"].iloc[-1]
+    from cflib.choices import plain_median
+
+    held = compute(digits_run(methods.fedavg(combine=plain_median), rounds=4, attack=attack))
+    assert hurt < clean
+    assert len(held.rounds) == 4
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        Attack((1, 4), labels=partial(attacks.label_flip, classes=10)),
+        Attack((1, 4), collude=attacks.ipm),
+        Attack((1, 4), collude=attacks.alie),
+        Attack((1, 4), update=attacks.random_weights),
+    ],
+)
+def test_every_kind_of_attack_runs_and_changes_the_model(attack):
+    clean = compute(digits_run(rounds=2)).rounds["accuracy_global"].tolist()
+    attacked = compute(digits_run(rounds=2, attack=attack)).rounds["accuracy_global"].tolist()
+    assert clean != attacked
+
+
+def test_an_attack_needs_exactly_one_means():
+    with pytest.raises(ValueError, match="exactly one"):
+        Attack((0,))
+
+
+def test_clients_join_leave_return_and_fall_silent():
+    attendance = Attendance(joins={0: 2}, leaves={1: 1}, returns={1: 3}, silent={0: (5,)})
+    assert [0 in attendance.present(12, r) for r in range(4)] == [False, False, True, True]
+    assert [1 in attendance.present(12, r) for r in range(4)] == [True, False, False, True]
+    record = compute(digits_run(rounds=2, attendance=attendance))
+    assert [(e["round"], e["client"], e["event"]) for e in record.events] == [(1, 5, "excluded: no reply")]
+    with pytest.raises(ValueError, match="dropout is 1"):
+        Attendance(dropout=1)
+
+
+def test_random_dropouts_follow_the_seed():
+    spec = digits_run(rounds=2, attendance=Attendance(dropout=0.4))
+    gone = [{e["client"] for e in compute(replace(spec, seed=s)).events} for s in (0, 1)]
+    assert gone[0]
+    assert gone[0] != gone[1]
+
+
+def test_views_say_how_good_own_received_and_global_models_are():
+    spec = digits_run(
+        methods.louvain_cfl("avg"), measures=Measures(every=2, clients=("received", "own", "global")), rounds=3
+    )
+    record = compute(spec)
+    last = record.clients.query("round == 3")
+    assert last["accuracy_own"].mean() > last["accuracy_global"].mean()
+    np.testing.assert_array_equal(last["accuracy_received"], last["accuracy_global"])
+    assert sorted(record.clients["round"].unique()) == [2, 3]
+    assert {"silhouette", "silhouette_as_published", "adjusted_rand", "f1_general"} <= set(record.rounds)
+    assert record.kept.tolist() == [1, 2, 3]
+
+
+def test_matrices_kept_let_a_reader_cluster_again():
+    record = compute(digits_run(methods.louvain_cfl("1nn"), rounds=2))
+    again = methods.louvain_cfl("1nn").cluster(record.matrix(2).astype(float))
+    np.testing.assert_array_equal(again, record.labels[-1])
+
+
+def test_provenance_names_versions_processor_and_seconds():
+    made = compute(digits_run(rounds=1)).provenance
+    assert {"commit", "versions", "processor", "instructions", "lock", "seconds"} <= set(made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"rounds": 0}, "rounds is 0"), ({"start": (None, 9)}, "starts from round 9")]
+)
+def test_impossible_runs_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        digits_run(**changes)
+
+
+def test_golden_run_tells_when_results_change():
+    """If this fails on purpose, raise cflib.keys.RESULTS_VERSION and write the new values here."""
+    record = compute(digits_run(methods.ocfl("kmeans", trigger="algorithm_1"), rounds=3))
+    assert record.labels[-1].tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    np.testing.assert_allclose(record.rounds["accuracy_received"], GOLDEN, atol=0.02)
+
+
+GOLDEN = [0.704, 0.871, 0.925]
+
+KILLED = """
+import sys
+from tests.test_runs import digits_run
+from cflib import methods, runs
+from cflib.protocol import Schedule
+runs.CHECKPOINT_SECONDS = 0.0
+runs.run(digits_run(methods.flic(round=20), rounds=40, schedule=Schedule(share=0.5)), progress=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_killed_several_times_in_mid_round_ends_bit_for_bit_the_same(tmp_path):
+    spec = digits_run(methods.flic(round=20), rounds=40, schedule=Schedule(share=0.5))
+    whole = compute(spec, store=Store(tmp_path / "whole"))
+    place = tmp_path / "checkpoints" / spec.key / "state.json"
+    killed = 0
+    for attempt in range(6):
+        process = subprocess.Popen([sys.executable, "-c", KILLED], env=dict(os.environ), stderr=subprocess.DEVNULL)
+        before = place.stat().st_mtime_ns if place.exists() else 0
+        deadline = time.monotonic() + 120
+        while process.poll() is None and (not place.exists() or place.stat().st_mtime_ns == before):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(0.05 * attempt)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.wait()
+    assert killed >= 3
+    assert compute(spec).digest == whole.digest
