@@ -24,11 +24,21 @@ __all__ = [
     "arrays",
     "attacks",
     "attribution",
+    "claims",
     "clustering",
     "datasets",
     "distances",
+    "experiment",
+    "federation",
+    "methods",
     "metrics",
+    "models",
     "partition",
+    "plots",
+    "records",
+    "runs",
+    "simulation",
+    "training",
 ]
 
 
