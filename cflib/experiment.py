@@ -22,17 +22,19 @@ class Measures:
     """What to write down, and how often.
 
     ``clients``: which models are tried on every client's own test data: the one it *receives*, its *own* cluster's,
-    and the *global* one, the unweighted mean of all. ``server``: which are tried on the server's test set.
+    and the *global* one, the unweighted mean of all. ``server``: which are tried on the server's test set. The former
+    happens every ``clients_every`` rounds, the latter every ``every``, and both after the last.
     """
 
     every: int = 1
+    clients_every: int = 1
     clients: tuple[View, ...] = ("received",)
     server: tuple[Literal["global", "clusters"], ...] = ("global", "clusters")
     matrices_every: int = 1
 
-    def due(self, round: int, last: int) -> bool:
-        """Tell whether models are tried after this round (counted from 1)."""
-        return round % self.every == 0 or round == last
+    def due(self, every: int, round: int, last: int) -> bool:
+        """Tell whether something done every so many rounds is due after this one (counted from 1)."""
+        return round % every == 0 or round == last
 
 
 @dataclass(frozen=True)

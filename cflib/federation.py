@@ -20,9 +20,9 @@ class ClientData:
     """One client's own samples, already transformed as the partition says."""
 
     train_images: Images
-    train_labels: Images
+    train_labels: IntArray
     test_images: Images
-    test_labels: Images
+    test_labels: IntArray
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Federation:
             transform_labels(pool[1][test], change),
         )
 
-    def server(self) -> tuple[Images, Images]:
+    def server(self) -> tuple[Images, IntArray]:
         """Return the server's test images and labels: the official test set or an even sample of it."""
         images, labels = self.dataset.test_images, self.dataset.test_labels
         if self.server_samples is None or self.server_samples >= len(labels):

@@ -94,9 +94,11 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
     round_ = after.round
     row: dict[str, float] = {"round": round_, "clusters": len(after.models), "excluded": len(after.excluded)}
     row["watched"] = after.watched[-1] if len(after.watched) > len(before.watched) else np.nan
+    row["received_own"] = float(np.isclose(after.shares, own_cluster(after)).all(axis=1).mean())
     row |= _partition_scores(spec, after)
-    if spec.measures.due(round_, spec.rounds):
+    if spec.measures.due(spec.measures.clients_every, round_, spec.rounds):
         row |= _try_on_clients(tables, spec, after, runtime)
+    if spec.measures.due(spec.measures.every, round_, spec.rounds):
         row |= _try_on_server(tables, spec, after, runtime)
     tables.rounds.append(row)
     tables.labels.append(after.labels)
@@ -109,7 +111,7 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
 
 
 def _keeps(spec: Run, before: State, after: State) -> bool:
-    due = after.round % spec.measures.matrices_every == 0 or after.round == spec.rounds
+    due = spec.measures.due(spec.measures.matrices_every, after.round, spec.rounds)
     return due or (before.clustered is None and after.clustered is not None)
 
 
@@ -161,10 +163,10 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
         ]
     summary: dict[str, float] = {}
     merged: dict[float, dict[str, float]] = {}
-    for view, answers in found.items():
-        summary[f"accuracy_{view}"] = float(np.mean([a[f"accuracy_{view}"] for a in answers]))
-        summary[f"accuracy_{view}_std"] = float(np.std([a[f"accuracy_{view}"] for a in answers]))
-        summary[f"f1_{view}"] = float(np.mean([a[f"f1_{view}"] for a in answers]))
+    for name, answers in found.items():
+        summary[f"accuracy_{name}"] = float(np.mean([a[f"accuracy_{name}"] for a in answers]))
+        summary[f"accuracy_{name}_std"] = float(np.std([a[f"accuracy_{name}"] for a in answers]))
+        summary[f"f1_{name}"] = float(np.mean([a[f"f1_{name}"] for a in answers]))
         for answer in answers:
             client = int(answer["client"])
             label = int(state.labels[client])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.random import Generator as Rng
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cflib.arrays import FloatArray, IntArray
 
@@ -67,7 +67,7 @@ class Partition:
         return np.array([np.bincount(row, minlength=held.max() + 1) for row in rows])
 
 
-def transform_images(images: FloatArray, transform: Transform | None) -> FloatArray:
+def transform_images(images: NDArray[Any], transform: Transform | None) -> NDArray[Any]:
     """Turn images ``(n, height, width, ...)`` against the clock if ``transform`` is ``("rotate", quarter_turns)``."""
     turns = _arguments(transform, "rotate")
     return np.ascontiguousarray(np.rot90(images, turns[0], axes=(1, 2))) if turns else images

@@ -140,7 +140,9 @@ def _branch(spec: Run, store: Store, workers: int | None, progress: bool) -> Sta
     kept = checkpoints.load_snapshot(place, round_)
     if kept is None:
         # The models were not kept: the parent's first rounds are computed again, to the same bits.
-        prefix = replace(parent, rounds=round_, measures=Measures(every=round_, server=(), matrices_every=round_))
+        prefix = replace(
+            parent, rounds=round_, measures=Measures(clients_every=round_, clients=(), server=(), matrices_every=round_)
+        )
         place = folder("checkpoints", "CFLIB_CHECKPOINTS") / prefix.key
         kept = checkpoints.load_snapshot(place, round_)
         if kept is None:

@@ -245,7 +245,7 @@ def test_random_dropouts_follow_the_seed():
 
 def test_views_say_how_good_own_received_and_global_models_are():
     spec = digits_run(
-        methods.louvain_cfl("avg"), measures=Measures(every=2, clients=("received", "own", "global")), rounds=3
+        methods.louvain_cfl("avg"), measures=Measures(clients_every=2, clients=("received", "own", "global")), rounds=3
     )
     record = compute(spec)
     last = record.clients.query("round == 3")
