@@ -43,7 +43,9 @@ def perform(
     start = job.models[chosen]
     if job.task == "evaluate":
         result = engine.evaluate(start, data.test_images, data.test_labels)
-        return Reply(job.client, [result.confusion.astype(np.float64)], chosen, len(data.test_labels), {"loss": result.loss})
+        return Reply(
+            job.client, [result.confusion.astype(np.float64)], chosen, len(data.test_labels), {"loss": result.loss}
+        )
     malicious = attack is not None and job.client in attack.clients
     labels = data.train_labels
     if malicious and attack is not None and attack.labels is not None:

@@ -1,8 +1,8 @@
 """Networks by name: what they are without TensorFlow, and Keras models and initial weights with it.
 
-A :class:`Network` is a frozen description that can be hashed, compared and written as JSON; TensorFlow loads only when
-its arrays are asked for. Weights are lists of arrays in the order of ``keras.Model.get_weights()``, which leaves out the
-states of random generators: those are never averaged, sent or measured.
+A :class:`Network` is a frozen description that can be hashed, compared and written as JSON; TensorFlow loads only
+when its arrays are asked for. Weights are lists of arrays in the order of ``keras.Model.get_weights()``, which leaves
+out the states of random generators: those are never averaged, sent or measured.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class Network:
         shape = tuple(int(size) for size in self.input_shape)
         shape = (*shape, 1) if len(shape) == 2 else shape
         if len(shape) != 3 or min(shape) < 1:
-            raise ValueError(
-                f"input shape is {self.input_shape}, expected (height, width) or (height, width, channels)"
-            )
+            raise ValueError(f"input shape is {self.input_shape}: use (height, width) or (height, width, channels)")
         if self.classes < 2:
             raise ValueError(f"classes is {self.classes}: a classifier needs at least 2")
         object.__setattr__(self, "input_shape", shape)
@@ -97,6 +95,12 @@ def build(name: str, *, input_shape: tuple[int, ...], classes: int = 10, **optio
 def template(network: Network) -> Any:
     """The one Keras model of this network in the process: its structure is used, never its values."""
     return _build(network)
+
+
+def generators(network: Network) -> list[Any]:
+    """The states of the network's random generators (dropout), which are variables but no weights."""
+    weights = {id(variable) for variable in template(network).weights}
+    return [variable for variable in template(network).non_trainable_variables if id(variable) not in weights]
 
 
 def initial_weights(network: Network, seed: int) -> list[FloatArray]:
@@ -181,74 +185,35 @@ _RANGES = {
 
 def _mcmahan_cnn(keras: Any, shape: tuple[int, ...], classes: int, *, dropout: float = 0.0) -> Any:
     """McMahan's CNN (001, 003): 1,663,370 parameters for 28x28x1; 001 adds a dropout of 0.1 before the dense layer."""
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            layers.Input(shape),
-            *_convolution(keras, 32, 5),
-            *_convolution(keras, 64, 5),
-            layers.Flatten(),
-            *_dropout(keras, dropout),
-            layers.Dense(512, activation="relu"),
-            layers.Dense(classes),
-        ]
-    )
+    convolutions = [*_convolution(keras, 32, 5), *_convolution(keras, 64, 5)]
+    return _stack(keras, shape, convolutions, _dropout(keras, dropout), _dense(keras, 512, classes))
 
 
 def _small_cnn(keras: Any, shape: tuple[int, ...], classes: int) -> Any:
     """Two convolutions and a dense layer: 36 k parameters for 8x8x1, 220 k for 28x28x1, 282 k for 32x32x3."""
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            layers.Input(shape),
-            *_convolution(keras, 32, 3),
-            *_convolution(keras, 64, 3),
-            layers.Flatten(),
-            layers.Dense(64, activation="relu"),
-            layers.Dense(classes),
-        ]
-    )
+    return _stack(keras, shape, _convolution(keras, 32, 3), _convolution(keras, 64, 3), _dense(keras, 64, classes))
 
 
 def _cnn_312k(keras: Any, shape: tuple[int, ...], classes: int, *, output: str = "logits") -> Any:
     """002's network for clients of two and five classes; published with a sigmoid after the last layer."""
-    layers = keras.layers
-    return keras.Sequential(
-        [
-            layers.Input(shape),
-            *_convolution(keras, 32, 3),
-            *_convolution(keras, 64, 3, padding="valid"),
-            *_convolution(keras, 128, 3, padding="valid"),
-            *_convolution(keras, 128, 3),
-            layers.Flatten(),
-            layers.Dense(512, activation="relu"),
-            layers.Dense(classes, activation="sigmoid" if output == "sigmoid" else None),
-        ]
-    )
+    sizes = ((32, "same"), (64, "valid"), (128, "valid"), (128, "same"))
+    convolutions = [layer for filters, padding in sizes for layer in _convolution(keras, filters, 3, padding)]
+    last = [keras.layers.Activation("sigmoid")] if output == "sigmoid" else []
+    return _stack(keras, shape, convolutions, _dense(keras, 512, classes), last)
 
 
 def _cnn_25m(keras: Any, shape: tuple[int, ...], classes: int, *, dropout: float = 0.2) -> Any:
     """004's network for MNIST: convolutions without pooling, three hidden dense layers; 25,404,240 parameters."""
-    layers = keras.layers
-    dense = [[layers.Dense(units, activation="relu"), *_dropout(keras, dropout)] for units in (1000, 250, 100)]
-    return keras.Sequential(
-        [
-            layers.Input(shape),
-            *(layers.Conv2D(filters, 5, padding="same", activation="relu") for filters in (16, 32, 32)),
-            layers.Flatten(),
-            *(layer for pair in dense for layer in pair),
-            layers.Dense(classes),
-        ]
-    )
+    convolutions = [keras.layers.Conv2D(n, 5, padding="same", activation="relu") for n in (16, 32, 32)]
+    return _stack(keras, shape, convolutions, _dense(keras, 1000, 250, 100, classes, dropout=dropout))
 
 
 def _mlp(keras: Any, shape: tuple[int, ...], classes: int, *, hidden: tuple[int, ...] = (64,)) -> Any:
-    dense = [keras.layers.Dense(units, activation="relu") for units in hidden]
-    return keras.Sequential([keras.layers.Input(shape), keras.layers.Flatten(), *dense, keras.layers.Dense(classes)])
+    return _stack(keras, shape, _dense(keras, *hidden, classes))
 
 
 def _linear(keras: Any, shape: tuple[int, ...], classes: int) -> Any:
-    return keras.Sequential([keras.layers.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes)])
+    return _stack(keras, shape, _dense(keras, classes))
 
 
 def _mobilenet(keras: Any, shape: tuple[int, ...], classes: int, *, alpha: float = 1.0, dropout: float = 0.001) -> Any:
@@ -296,8 +261,17 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 """The builders by name; their keyword-only parameters are the options."""
 
 
+def _stack(keras: Any, shape: tuple[int, ...], *parts: list[Any]) -> Any:
+    return keras.Sequential([keras.layers.Input(shape), *(layer for part in parts for layer in part)])
+
+
 def _convolution(keras: Any, filters: int, size: int, padding: str = "same") -> list[Any]:
     return [keras.layers.Conv2D(filters, size, padding=padding, activation="relu"), keras.layers.MaxPooling2D(2)]
+
+
+def _dense(keras: Any, *units: int, dropout: float = 0.0) -> list[Any]:
+    hidden = [[keras.layers.Dense(n, activation="relu"), *_dropout(keras, dropout)] for n in units[:-1]]
+    return [keras.layers.Flatten(), *(layer for part in hidden for layer in part), keras.layers.Dense(units[-1])]
 
 
 def _dropout(keras: Any, share: float) -> list[Any]:
@@ -305,8 +279,8 @@ def _dropout(keras: Any, share: float) -> list[Any]:
 
 
 def _shares_operations(tf: Any) -> bool:
-    # TensorFlow does not tell how many threads it runs. An operation called eagerly uses the calling thread only, unless
-    # it is shared among several: then nearly all processor time is spent elsewhere (0.9 measured, against 0.0).
+    # TensorFlow does not tell how many threads it runs. An operation called eagerly uses the calling thread alone,
+    # unless it is shared among several: then nearly all time is spent elsewhere (a share of 0.9, against 0.0).
     values = tf.zeros([1 << 21])
     elsewhere = []
     for _ in range(3):

@@ -93,7 +93,8 @@ def conduct(
                 checkpoints.save(place, state, tables.to_arrays())
             raise
     tables.seconds += time.monotonic() - began
-    return tables.record(name, spec.specification if name != "uncached" else {}, provenance())
+    made = {**provenance(), "method": spec.method.name, "data": spec.federation.dataset.name}
+    return tables.record(name, spec.specification if name != "uncached" else {}, made)
 
 
 def first_state(spec: Run) -> State:

@@ -11,16 +11,16 @@ import functools
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cflib.arrays import FloatArray, IntArray, Weights
-from cflib.models import Network, load_tensorflow, template
+from cflib.arrays import FloatArray, IntArray, Weights, flatten, unflatten
+from cflib.models import Network, generators, load_tensorflow, template
 
 EVALUATION_BATCH = 500
-_compiling = threading.RLock()
+_compiling = threading.Lock()  # tracing uses Keras's global tables
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,13 @@ class Training:
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in _OPTIMIZERS:
-            raise ValueError(f"optimizer {self.optimizer!r} is unknown: choose one of {', '.join(_OPTIMIZERS)}")
-        for name in ("learning_rate", "decay"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}: use a number > 0")
-        for name in ("epochs", "batch_size", "steps"):
-            if (count := getattr(self, name)) is not None and count < 1:
-                raise ValueError(f"{name} is {count}: use a number >= 1")
-        for name in ("momentum", "ema"):
-            if (share := getattr(self, name)) is not None and not 0 <= share < 1:
-                raise ValueError(f"{name} is {share}: use a number from 0 to below 1")
-        if not 0 <= self.l2 < math.inf:
-            raise ValueError(f"l2 is {self.l2}: use a number >= 0")
+        if self.optimizer not in _KEPT:
+            raise ValueError(f"optimizer {self.optimizer!r} is unknown: choose one of {', '.join(_KEPT)}")
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        for names, valid, remedy in _RANGES:
+            for name in names & values.keys():
+                if not valid(values[name]):
+                    raise ValueError(f"{name} is {values[name]}: {remedy}")
 
 
 class Trained(NamedTuple):
@@ -115,14 +109,12 @@ class Evaluation:
 
 
 class Trainer:
-    """Trains and evaluates one network; safe to share between threads. Use :func:`trainer` to get one."""
+    """Trains and evaluates one network; safe to share between threads, which share what is compiled."""
 
     def __init__(self, network: Network, training: Training) -> None:
         self.network, self.training = network, training
-        with _compiling:
-            self._layout = _layout(network)
-            self._run = _training_function(network, training.optimizer, training.momentum, training.l2, training.ema)
-            self._predict = _prediction_function(network)
+        # Only these settings shape the graph: clusters with other rates or epochs share it.
+        self._shaping = Training(training.optimizer, momentum=training.momentum, l2=training.l2, ema=training.ema)
 
     def train(
         self, start: Weights, images: IntArray, labels: IntArray, *, seed: int, round: int, client: int
@@ -134,151 +126,133 @@ class Trainer:
         images, labels = _check_data(self.network, images, labels, who=f"client {client}")
         origin = np.random.SeedSequence((seed, round, client))
         order, bounds = _batches(self.training, len(labels), origin, client)
+        states = np.zeros((len(generators(self.network)), 2), dtype=np.int64)
+        states[:, 0] = origin.spawn(1)[0].generate_state(len(states))
         rate = np.float32(self.training.learning_rate * self.training.decay**round)
-        trainable, others = self._layout.split(start, origin)
-        trainable, others, loss = self._run(trainable, others, images, labels, order, bounds, rate)
-        return Trained(self._layout.join(trainable, others), float(loss) / len(order), len(bounds) - 1)
+        with _compiling:
+            run = _compiled_run(self.network, self._shaping)
+        vector, loss = _call(run, self.network, start, states, images, labels, order, bounds, rate)
+        return Trained(unflatten(vector, start), float(loss) / len(order), len(bounds) - 1)
 
     def evaluate(self, weights: Weights, images: IntArray, labels: IntArray) -> Evaluation:
         """Evaluate without dropout and with the moving statistics of batch normalisation."""
-        tf, _ = load_tensorflow()
         images, labels = _check_data(self.network, images, labels, who="the evaluation data")
-        trainable, others = ([tf.constant(array) for array in part] for part in self._layout.split(weights))
-        loss, confusion = 0.0, np.zeros(self.network.classes**2, dtype=np.int64)
+        classes = self.network.classes
+        with _compiling:
+            predict = _compiled_prediction(self.network)
+        loss, confusion = 0.0, np.zeros(classes**2, dtype=np.int64)
         for low in range(0, len(labels), EVALUATION_BATCH):
-            truth = labels[low : low + EVALUATION_BATCH]
-            losses, predictions = self._predict(trainable, others, images[low : low + EVALUATION_BATCH], truth)
-            loss += float(np.sum(losses.numpy(), dtype=np.float64))
-            pairs = truth.astype(np.int64) * self.network.classes + predictions.numpy()
-            confusion += np.bincount(pairs, minlength=len(confusion))
-        return Evaluation(loss, confusion.reshape(self.network.classes, self.network.classes))
+            pixels, truth = images[low : low + EVALUATION_BATCH], labels[low : low + EVALUATION_BATCH]
+            losses, predictions = _call(predict, self.network, weights, pixels, truth)
+            loss += float(np.sum(losses, dtype=np.float64))
+            confusion += np.bincount(truth * classes + predictions, minlength=len(confusion))
+        return Evaluation(loss, confusion.reshape(classes, classes))
 
 
+@functools.lru_cache(maxsize=256)
 def trainer(network: Network, training: Training) -> Trainer:
-    """The process's trainer for these settings: compiled functions are shared and never traced twice."""
-    with _compiling:
-        return _trainer(network, training)
-
-
-@functools.lru_cache(maxsize=64)
-def _trainer(network: Network, training: Training) -> Trainer:
+    """The trainer of these settings, the same one every time."""
     return Trainer(network, training)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where the arrays of a model stand among Keras's trainable and other variables."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    trainable: tuple[int, ...]
-    others: tuple[int | None, ...]
-    """Positions in the model; None for the state of a random generator."""
-
-    def split(self, weights: Weights, origin: np.random.SeedSequence | None = None) -> tuple[list[Any], list[Any]]:
-        """The trainable and the other arrays; ``origin`` decides the random generators' states (dropout)."""
-        shapes = tuple(np.shape(array) for array in weights)
-        if shapes != self.shapes:
-            raise ValueError(f"weights have shapes {shapes}, the network has {self.shapes}: use its own weights")
-        arrays = [np.asarray(array, dtype=np.float32) for array in weights]
-        words = iter([0] * len(self.others) if origin is None else origin.generate_state(len(self.others) + 1)[1:])
-        states = [np.array([next(words), 0], dtype=np.int64) if i is None else arrays[i] for i in self.others]
-        return [arrays[i] for i in self.trainable], states
-
-    def join(self, trainable: list[Any], others: list[Any]) -> list[FloatArray]:
-        """The model's arrays in order, without the random generators' states."""
-        places = {**dict(zip(self.trainable, trainable, strict=True)), **dict(zip(self.others, others, strict=True))}
-        return [places[i].numpy() for i in range(len(self.shapes))]
-
-
-def _layout(network: Network) -> _Layout:
-    model = template(network)
-    positions = {id(variable): position for position, variable in enumerate(model.weights)}
-    return _Layout(
-        network.shapes,
-        tuple(positions[id(variable)] for variable in model.trainable_variables),
-        tuple(positions.get(id(variable)) for variable in model.non_trainable_variables),
-    )
-
-
 @functools.lru_cache(maxsize=64)
-def _training_function(network: Network, optimizer: str, momentum: float, l2: float, ema: float | None) -> Any:
-    """Compile a local run: (trainable, others, images, labels, order, bounds, rate) -> (trainable, others, loss)."""
-    tf, keras = load_tensorflow()
-    model = template(network)
-    n_slots, scaled, update = _OPTIMIZERS[optimizer]
-    sigmoid = dict(network.options).get("output") == "sigmoid"
+def _compiled_run(network: Network, training: Training) -> Any:
+    """(weights, generator states, images, labels, order, bounds, rate) -> (weights, summed loss), traced once.
 
-    def descend(
-        weights: list[Any], others: list[Any], slots: Any, images: Any, labels: Any, batch: Any, rate: Any, step: Any
-    ) -> Any:
-        pixels = tf.cast(tf.gather(images, batch), tf.float32) / network.scale
+    Weights travel as one vector: one tensor an array would cost more than the training of a small network.
+    """
+    tf, _ = load_tensorflow()
+    ema = training.ema
+
+    def descend(weights: Any, others: Any, slots: Any, pixels: Any, truth: Any, rate: Any, step: Any) -> Any:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            outputs, others = model.stateless_call(weights, others, pixels, training=True)
-            losses = keras.losses.sparse_categorical_crossentropy(
-                tf.gather(labels, batch), outputs, from_logits=not sigmoid
-            )
+            _, others, losses = _forward(network, weights, others, pixels, truth, training=True)
             loss = tf.reduce_mean(losses)
-        # Where the update is linear in the gradient, the rate is put in at its root: one pass over the weights less.
-        factor = rate if scaled else tf.constant(1.0)
+        # Where the update is linear in the gradient, the rate enters at the gradient's root: one pass over all less.
+        factor = rate if training.optimizer in ("sgd", "momentum") else tf.constant(1.0)
         gradients = tape.gradient(loss, weights, output_gradients=factor)
-        if l2 > 0:
-            gradients = [
-                g + (2 * l2 * factor) * w if len(w.shape) > 1 else g for g, w in zip(gradients, weights, strict=True)
-            ]
-        weights, slots = update(tf, weights, gradients, slots, rate, momentum, tf.cast(step + 1, tf.float32))
+        if training.l2 > 0:
+            pairs = zip(gradients, weights, strict=True)
+            gradients = [g + (2 * training.l2 * factor) * w if len(w.shape) > 1 else g for g, w in pairs]
+        weights, slots = _updated(tf, training, weights, gradients, slots, rate, tf.cast(step + 1, tf.float32))
         return weights, others, slots, tf.reduce_sum(tf.cast(losses, tf.float64))
 
     # Kept as a function of its own: inside the loop, which is a cycle, oneDNN replaces only some of the operations,
-    # and which ones may differ from process to process.
-    descend = tf.function(descend, jit_compile=False, experimental_attributes={"_noinline": True})
+    # and which ones differs from process to process.
+    descend = tf.function(descend, autograph=False, experimental_attributes={"_noinline": True})
 
-    def run(trainable: Any, others: Any, images: Any, labels: Any, order: Any, bounds: Any, rate: Any) -> Any:
+    def run(vector: Any, states: Any, images: Any, labels: Any, order: Any, bounds: Any, rate: Any) -> Any:
         def body(step: Any, weights: Any, others: Any, slots: Any, average: Any, total: Any) -> Any:
             batch = order[bounds[step] : bounds[step + 1]]
-            weights, others, slots, loss = descend(weights, others, slots, images, labels, batch, rate, step)
+            pixels, truth = tf.gather(images, batch), tf.gather(labels, batch)
+            weights, others, slots, loss = descend(weights, others, slots, pixels, truth, rate, step)
             if ema is not None:
                 keep = tf.where(step > 0, tf.constant(ema, tf.float32), 0.0)
                 average = [keep * a + (1.0 - keep) * w for a, w in zip(average, weights, strict=True)]
             return step + 1, weights, others, slots, average, total + loss
 
-        slots = [[tf.zeros_like(w) for w in trainable] for _ in range(n_slots)] + [[tf.ones(())]]
-        begin = (tf.constant(0), trainable, others, slots, [] if ema is None else trainable, tf.zeros((), tf.float64))
+        weights, others = _unpack(network, vector, states)
+        slots = [[tf.zeros_like(w) for w in weights] for _ in range(_KEPT[training.optimizer])] + [[tf.ones(())]]
+        begin = (tf.constant(0), weights, others, slots, [] if ema is None else weights, tf.zeros((), tf.float64))
         last = tf.shape(bounds)[0] - 1
-        _, trainable, others, _, average, total = tf.while_loop(
-            lambda step, *_: step < last, body, begin, parallel_iterations=1
-        )
-        return trainable if ema is None else average, others, total
+        _, weights, others, _, average, total = tf.while_loop(lambda step, *_: step < last, body, begin)
+        return _pack(network, weights if ema is None else average, others), total
 
-    signature = [*_signature(tf, network), tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32)]
-    return tf.function(run, input_signature=[*signature, tf.TensorSpec([], tf.float32)], jit_compile=False)
+    vector, images, labels = _signature(network)
+    states, rate = tf.TensorSpec([None, 2], tf.int64), tf.TensorSpec([], tf.float32)
+    signature = [vector, states, images, labels, labels, labels, rate]
+    return tf.function(run, input_signature=signature, autograph=False).get_concrete_function()
 
 
 @functools.lru_cache(maxsize=64)
-def _prediction_function(network: Network) -> Any:
-    """Compile (trainable, others, images, labels) -> (losses, predicted classes)."""
-    tf, keras = load_tensorflow()
-    model = template(network)
-    sigmoid = dict(network.options).get("output") == "sigmoid"
+def _compiled_prediction(network: Network) -> Any:
+    """(weights, images, labels) -> (losses, predicted classes), traced once."""
+    tf, _ = load_tensorflow()
 
-    def predict(trainable: Any, others: Any, images: Any, labels: Any) -> Any:
-        outputs, _ = model.stateless_call(
-            trainable, others, tf.cast(images, tf.float32) / network.scale, training=False
-        )
-        losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=not sigmoid)
+    def predict(vector: Any, images: Any, labels: Any) -> Any:
+        weights, others = _unpack(network, vector, tf.zeros([len(generators(network)), 2], tf.int64))
+        outputs, _, losses = _forward(network, weights, others, images, labels, training=False)
         return losses, tf.argmax(outputs, axis=-1)
 
-    return tf.function(predict, input_signature=_signature(tf, network), jit_compile=False)
+    return tf.function(predict, input_signature=_signature(network), autograph=False).get_concrete_function()
 
 
-def _signature(tf: Any, network: Network) -> list[Any]:
-    model = template(network)
-    return [
-        [tf.TensorSpec(variable.shape, variable.dtype) for variable in model.trainable_variables],
-        [tf.TensorSpec(variable.shape, variable.dtype) for variable in model.non_trainable_variables],
-        tf.TensorSpec([None, *network.input_shape], tf.uint8),
-        tf.TensorSpec([None], tf.int32),
-    ]
+def _forward(network: Network, weights: Any, others: Any, images: Any, labels: Any, *, training: bool) -> Any:
+    tf, keras = load_tensorflow()
+    pixels = tf.cast(images, tf.float32) / network.scale
+    outputs, others = template(network).stateless_call(weights, others, pixels, training=training)
+    logits = dict(network.options).get("output") != "sigmoid"
+    return outputs, others, keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=logits)
+
+
+def _signature(network: Network) -> tuple[Any, Any, Any]:
+    spec = load_tensorflow()[0].TensorSpec
+    return spec([network.parameters], "float32"), spec([None, *network.input_shape], "uint8"), spec([None], "int32")
+
+
+def _unpack(network: Network, vector: Any, states: Any) -> tuple[list[Any], list[Any]]:
+    """Cut a vector into Keras's trainable and other variables; the latter include the generators' states."""
+    tf, model = load_tensorflow()[0], template(network)
+    parts = tf.split(vector, [math.prod(shape) for shape in network.shapes])
+    arrays = {id(v): tf.reshape(part, v.shape) for v, part in zip(model.weights, parts, strict=True)}
+    arrays |= {id(v): states[position] for position, v in enumerate(generators(network))}
+    return [arrays[id(v)] for v in model.trainable_variables], [arrays[id(v)] for v in model.non_trainable_variables]
+
+
+def _pack(network: Network, trainable: list[Any], others: list[Any]) -> Any:
+    tf, model = load_tensorflow()[0], template(network)
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    arrays = {id(v): array for v, array in zip(variables, [*trainable, *others], strict=True)}
+    return tf.concat([tf.reshape(arrays[id(v)], [-1]) for v in model.weights], axis=0)
+
+
+def _call(function: Any, network: Network, weights: Weights, *arguments: Any) -> list[Any]:
+    if (shapes := tuple(np.shape(array) for array in weights)) != network.shapes:
+        raise ValueError(f"weights have shapes {shapes}, {network.name} has {network.shapes}: use its own weights")
+    vector = flatten(weights).astype(np.float32, copy=False)
+    constant = load_tensorflow()[0].constant
+    return [result.numpy() for result in function(*map(constant, (vector, *arguments)))]
 
 
 def _batches(training: Training, n: int, origin: np.random.SeedSequence, client: int) -> tuple[IntArray, IntArray]:
@@ -286,9 +260,7 @@ def _batches(training: Training, n: int, origin: np.random.SeedSequence, client:
     size = training.batch_size
     full = n // size if training.drop_remainder else math.ceil(n / size)
     if full == 0:
-        raise ValueError(
-            f"client {client} has {n} samples, fewer than a batch of {size}: use a smaller batch or keep the remainder"
-        )
+        raise ValueError(f"client {client} has {n} samples, less than a batch of {size}: keep the remainder")
     rng = np.random.default_rng(origin)
     orders, lengths = [], []
     for _ in range(training.epochs):
@@ -307,62 +279,41 @@ def _check_data(network: Network, images: IntArray, labels: IntArray, *, who: st
         raise ValueError(f"{who} has no samples: leave it out")
     if images.dtype != np.uint8:
         raise ValueError(f"{who} has images of type {images.dtype}: use uint8; the network's 'scale' divides them")
-    if images.ndim == 3:
-        images = images[..., None]
-    if images.shape[1:] != network.input_shape or labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"{who} has images of shape {images.shape} and labels of shape {labels.shape}, expected "
-            f"(n, {', '.join(map(str, network.input_shape))}) and (n,)"
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= network.classes:
-        raise ValueError(
-            f"{who} has labels from {labels.min()} to {labels.max()} ({labels.dtype}), expected integers from 0 to "
-            f"{network.classes - 1}"
-        )
+    images = images[..., None] if images.ndim == 3 else images
+    if images.shape != (*labels.shape, *network.input_shape):
+        expected = f"(n, {', '.join(map(str, network.input_shape))}) and (n,)"
+        raise ValueError(f"{who} has images {images.shape} and labels {labels.shape}: shapes must be {expected}")
+    low, high = labels.min(), labels.max()
+    if not np.issubdtype(labels.dtype, np.integer) or low < 0 or high >= network.classes:
+        raise ValueError(f"{who} has {labels.dtype} labels {low} to {high}: use integers 0 to {network.classes - 1}")
     return images, labels.astype(np.int32)
 
 
-Update = Callable[..., tuple[list[Any], list[list[Any]]]]
-
-
-def _sgd(tf: Any, weights: Any, gradients: Any, slots: Any, rate: Any, momentum: float, step: Any) -> Any:
-    return [w - g for w, g in zip(weights, gradients, strict=True)], slots
-
-
-def _momentum(tf: Any, weights: Any, gradients: Any, slots: Any, rate: Any, momentum: float, step: Any) -> Any:
-    velocities = [momentum * v - g for v, g in zip(slots[0], gradients, strict=True)]
-    return [w + v for w, v in zip(weights, velocities, strict=True)], [velocities, slots[1]]
-
-
-def _adam(tf: Any, weights: Any, gradients: Any, slots: Any, rate: Any, momentum: float, step: Any) -> Any:
-    means, squares = _moments(tf, gradients, slots)
-    rate = rate * tf.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step)
-    moved = [w - m * rate / (tf.sqrt(s) + 1e-7) for w, m, s in zip(weights, means, squares, strict=True)]
-    return moved, [means, squares, slots[2]]
-
-
-def _nadam(tf: Any, weights: Any, gradients: Any, slots: Any, rate: Any, momentum: float, step: Any) -> Any:
-    means, squares = _moments(tf, gradients, slots)
-    now, later = (0.9 * (1.0 - 0.5 * 0.96 ** (step + ahead)) for ahead in (0.0, 1.0))
-    product = slots[2][0] * now
-    ahead, here, size = later / (1.0 - product * later), (1.0 - now) / (1.0 - product), 1.0 - 0.999**step
-    moved = [
-        w - rate * (ahead * m + here * g) / (tf.sqrt(s / size) + 1e-7)
-        for w, g, m, s in zip(weights, gradients, means, squares, strict=True)
-    ]
-    return moved, [means, squares, [product]]
-
-
-def _moments(tf: Any, gradients: Any, slots: Any) -> tuple[list[Any], list[Any]]:
+def _updated(tf: Any, training: Training, weights: Any, gradients: Any, slots: Any, rate: Any, step: Any) -> Any:
+    """One optimizer step with Keras's formulas; for the first two optimizers gradients come multiplied by the rate."""
+    if training.optimizer == "sgd":
+        return [w - g for w, g in zip(weights, gradients, strict=True)], slots
+    if training.optimizer == "momentum":
+        velocities = [training.momentum * v - g for v, g in zip(slots[0], gradients, strict=True)]
+        return [w + v for w, v in zip(weights, velocities, strict=True)], [velocities, slots[1]]
     means = [m + (g - m) * (1 - 0.9) for m, g in zip(slots[0], gradients, strict=True)]
     squares = [s + (tf.square(g) - s) * (1 - 0.999) for s, g in zip(slots[1], gradients, strict=True)]
-    return means, squares
+    size, product = 1.0 - 0.999**step, slots[2][0]  # the product of Nadam's momenta so far
+    if training.optimizer == "adam":
+        rate = rate * tf.sqrt(size) / (1.0 - 0.9**step)
+        moved = [w - m * rate / (tf.sqrt(s) + 1e-7) for w, m, s in zip(weights, means, squares, strict=True)]
+        return moved, [means, squares, [product]]
+    now, later = 0.9 * (1.0 - 0.5 * 0.96**step), 0.9 * (1.0 - 0.5 * 0.96 ** (step + 1.0))
+    product = product * now
+    old, new = rate * later / (1.0 - product * later), rate * (1.0 - now) / (1.0 - product)
+    parts = zip(weights, gradients, means, squares, strict=True)
+    return [w - (old * m + new * g) / (tf.sqrt(s / size) + 1e-7) for w, g, m, s in parts], [means, squares, [product]]
 
 
-_OPTIMIZERS: dict[str, tuple[int, bool, Update]] = {
-    "sgd": (0, True, _sgd),
-    "momentum": (1, True, _momentum),
-    "adam": (2, False, _adam),
-    "nadam": (2, False, _nadam),
-}
-"""Arrays kept a weight, whether gradients come multiplied by the learning rate, and the update (Keras's formulas)."""
+_KEPT = {"sgd": 0, "momentum": 1, "adam": 2, "nadam": 2}  # arrays an optimizer keeps for each array of weights
+_RANGES: list[tuple[set[str], Callable[[Any], bool], str]] = [
+    ({"learning_rate", "decay"}, lambda x: 0 < x < math.inf, "use a number > 0"),
+    ({"epochs", "batch_size", "steps"}, lambda x: x >= 1 and x == int(x), "use a whole number >= 1"),
+    ({"momentum", "ema"}, lambda x: 0 <= x < 1, "use a number from 0 to below 1"),
+    ({"l2"}, lambda x: 0 <= x < math.inf, "use a number >= 0"),
+]

@@ -1,0 +1,212 @@
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cflib
+from cflib import models
+from cflib.models import Network, build, generators, initial_weights, load_tensorflow, template
+
+ROOT = Path(cflib.__file__).resolve().parent.parent
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "COV"))}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "parameters", "arrays"),
+    [
+        ("mcmahan_cnn", (28, 28), {}, 1_663_370, 8),
+        ("mcmahan_cnn", (28, 28), {"dropout": 0.1}, 1_663_370, 8),
+        ("cnn_312k", (32, 32, 3), {"output": "sigmoid"}, 312_010, 12),
+        ("cnn_25m", (28, 28), {}, 25_404_240, 14),
+        ("mobilenet", (32, 32, 3), {}, 3_239_114, 137),
+        ("mobilenet_v2", (32, 32, 3), {}, 2_270_794, 262),
+        ("resnet34", (32, 32, 3), {}, 21_299_146, 182),
+        ("small_cnn", (8, 8), {}, 35_914, 8),
+        ("small_cnn", (28, 28), {}, 220_234, 8),
+        ("small_cnn", (32, 32, 3), {}, 282_250, 8),
+        ("mlp", (28, 28), {"hidden": (200,)}, 159_010, 4),
+        ("linear", (8, 8), {}, 650, 2),
+    ],
+)
+def test_networks_have_the_published_number_of_parameters_and_arrays(name, shape, options, parameters, arrays):
+    network = Network(name, shape, 10, options)
+    assert (network.parameters, len(network.shapes), len(network.trainable)) == (parameters, arrays, arrays)
+
+
+def test_resnet34_has_the_trainable_parameters_of_the_cifar_variant_and_untrained_statistics():
+    network = Network("resnet34", (32, 32, 3))
+    sizes = np.array([math.prod(shape) for shape in network.shapes])
+    assert sizes[np.array(network.trainable)].sum() == 21_282_122
+    assert network.trainable.count(False) == 2 * 36
+
+
+def test_the_last_array_of_mobilenet_v2_is_the_bias_that_002_clusters():
+    assert Network("mobilenet_v2", (32, 32, 3)).shapes[261] == (10,)
+
+
+def test_alpha_narrows_mobilenet():
+    narrow = Network("mobilenet", (32, 32, 3), 10, {"alpha": 0.25})
+    assert (narrow.parameters, len(narrow.shapes)) == (221_114, 137)
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp", "small_cnn", "mcmahan_cnn"])
+def test_models_map_images_to_one_logit_a_class(name):
+    model = build(name, input_shape=(8, 8), classes=3)
+    logits = np.asarray(model(np.ones((2, 8, 8, 1), np.float32) * 50))
+    assert logits.shape == (2, 3)
+    assert not np.allclose(logits.sum(axis=1), 1)
+
+
+def test_the_published_sigmoid_is_an_option_of_002s_network():
+    published = build("cnn_312k", input_shape=(32, 32, 3), output="sigmoid")
+    plain = build("cnn_312k", input_shape=(32, 32, 3))
+    plain.set_weights(published.get_weights())
+    images = np.random.default_rng(0).random((2, 32, 32, 3), np.float32) * 9
+    assert np.allclose(published(images), 1 / (1 + np.exp(-np.asarray(plain(images)))), atol=1e-6)
+
+
+def test_dropout_states_are_generators_and_no_weights():
+    network = Network("cnn_25m", (8, 8))
+    assert len(generators(network)) == 3
+    assert [tuple(w.shape) for w in template(network).get_weights()] == list(network.shapes)
+    assert not any("seed" in v.path for v in template(network).weights)
+
+
+def test_equal_networks_have_equal_descriptions_however_they_are_written():
+    short = Network("mlp", (8, 8), options={"scale": 16})
+    full = Network("mlp", (8, 8, 1), 10, (("hidden", [64]), ("scale", 16.0)))
+    assert short == full
+    assert hash(short) == hash(full)
+    assert json.loads(json.dumps(short.spec)) == {
+        "name": "mlp",
+        "input_shape": [8, 8, 1],
+        "classes": 10,
+        "options": {"hidden": [64], "scale": 16.0},
+    }
+    assert Network(**short.spec) == short
+    assert short.scale == 16
+
+
+def test_describing_a_network_does_not_import_tensorflow():
+    code = "import sys, cflib.models as m, cflib.training; m.Network('resnet34', (32, 32, 3)).spec; print(*sys.modules)"
+    modules = run_python(code).stdout.split()
+    assert "cflib.training" in modules
+    assert not {"tensorflow", "keras"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("vgg", (8, 8)), "network 'vgg' is unknown: choose one of mcmahan_cnn, "),
+        (("linear", (8,)), r"input shape is \(8,\): use \(height, width\)"),
+        (("linear", (8, 0)), "input shape is"),
+        (("linear", (8, 8), 1), "classes is 1: a classifier needs at least 2"),
+        (("mlp", (8, 8), 10, {"alpha": 1}), "'mlp' has no option 'alpha': it knows hidden, scale"),
+        (("mlp", (8, 8), 10, {"hidden": []}), r"option 'hidden' is \(\): use at least one layer"),
+        (("mlp", (8, 8), 10, {"hidden": [3, 0]}), "use at least one layer, each of at least one unit"),
+        (("mlp", (8, 8), 10, {"scale": 0}), "option 'scale' is 0.0: use a divisor > 0"),
+        (("mobilenet", (32, 32, 3), 10, {"alpha": -1}), "option 'alpha' is -1.0"),
+        (("mcmahan_cnn", (28, 28), 10, {"dropout": 1}), "option 'dropout' is 1.0: use a share from 0 to below 1"),
+        (("cnn_312k", (32, 32, 3), 10, {"output": "softmax"}), "use 'logits' or 'sigmoid'"),
+    ],
+)
+def test_a_wrong_description_is_refused_with_its_remedy(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Network(*arguments)
+
+
+def test_initial_weights_depend_on_network_and_seed_alone():
+    network = Network("small_cnn", (8, 8))
+    first, again, other = (initial_weights(network, seed) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not np.array_equal(first[0], other[0])
+    assert tuple(a.shape for a in first) == network.shapes
+    assert {a.dtype for a in first} == {np.dtype(np.float32)}
+    with pytest.raises(ValueError, match="seed is -1: use a number >= 0"):
+        initial_weights(network, -1)
+
+
+def test_initial_weights_are_distributed_as_kerass_own():
+    network = Network("mobilenet", (32, 32, 3), 10, {"alpha": 0.25})
+    for ours, theirs in zip(initial_weights(network, 0), template(network).get_weights(), strict=True):
+        if ours.ndim == 1:
+            assert np.array_equal(ours, theirs)
+        else:
+            assert abs(np.abs(ours).max() / np.abs(theirs).max() - 1) < 0.2
+            assert abs(ours.std() / theirs.std() - 1) < 0.25
+            assert abs(ours.mean()) < 4 * ours.std() / math.sqrt(ours.size)
+
+
+def test_tensorflow_started_with_several_threads_before_cflib_is_refused():
+    code = (
+        "import tensorflow as tf; tf.config.threading.set_intra_op_parallelism_threads(2); tf.zeros(1)\n"
+        "from cflib.models import build\n"
+        "build('linear', input_shape=(2, 2))"
+    )
+    assert (
+        "RuntimeError: TensorFlow already runs several threads an operation: restart the kernel and import cflib "
+        in (run_python(code).stderr)
+    )
+
+
+def test_keras_models_built_after_importing_cflib_are_welcome_and_nothing_is_printed():
+    code = (
+        "import cflib.models as m; m.load_tensorflow.cache_clear()\n"
+        "with m._without_startup_log(): import tensorflow as tf, keras\n"
+        "keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(2)])\n"
+        "m.build('linear', input_shape=(2, 2)); print('built', m._shares_operations(tf))"
+    )
+    finished = run_python(code)
+    assert finished.stdout == "built False\n"
+    assert finished.stderr == ""
+
+
+def test_a_running_tensorflow_is_refused_only_if_it_shares_operations(monkeypatch):
+    tf, keras = load_tensorflow()
+
+    def refuse(threads):
+        raise RuntimeError("cannot be modified after initialization")
+
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", refuse)
+    monkeypatch.setattr(models, "_shares_operations", lambda tf: False)
+    assert load_tensorflow.__wrapped__() == (tf, keras)
+    monkeypatch.setattr(models, "_shares_operations", lambda tf: True)
+    with pytest.raises(RuntimeError, match="restart the kernel and import cflib first"):
+        load_tensorflow.__wrapped__()
+
+
+def test_operations_are_not_shared_here():
+    assert not models._shares_operations(load_tensorflow()[0])
+
+
+def test_another_keras_backend_is_refused(monkeypatch):
+    _, keras = load_tensorflow()
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="Keras runs on jax: unset KERAS_BACKEND"):
+        load_tensorflow.__wrapped__()
+
+
+def test_only_the_startup_lines_of_tensorflow_are_hidden(capfd):
+    with models._without_startup_log():
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog()\nI0000 00:00 stub\nE0000 broken\nmine\n")
+    assert capfd.readouterr().err == "E0000 broken\nmine\n"
+
+
+def test_a_closed_error_stream_is_left_alone(monkeypatch):
+    def closed(descriptor):
+        raise OSError
+
+    monkeypatch.setattr(os, "dup", closed)
+    with models._without_startup_log():
+        pass
