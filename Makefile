@@ -26,7 +26,7 @@ venv: ## make .venv from the lock, or reuse it
 
 reproduce: venv ## run the notebooks at the quick preset and build the report
 	$(BIN)/python -m cflib data fetch all || echo "Going on with the data that is here."
-	$(CLEAN_ENV) $(BIN)/python -m cflib run --preset quick
+	$(CLEAN_ENV) $(BIN)/python -m cflib run --preset quick --force
 	$(BIN)/python -m cflib report
 
 test: lint ## lint, then the offline tests

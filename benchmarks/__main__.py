@@ -73,9 +73,8 @@ def engine_rows() -> list[str]:
             )
         if name in WORK:
             limit = bound * 1e9 / WORK[name]
-            rows.append(
-                f"| {load.title} | GEMM bound ({bound:.0f} GFLOP/s) | {limit:,.0f} | | {speed['ours'] / limit:.0%} of it |"
-            )
+            share = f"{speed['ours'] / limit:.0%} of it"
+            rows.append(f"| {load.title} | GEMM bound ({bound:.0f} GFLOP/s) | {limit:,.0f} | | {share} |")
     return rows
 
 

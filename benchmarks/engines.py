@@ -5,6 +5,7 @@ Prints a line of JSON: the seconds of each round, and of the whole process since
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -96,7 +97,7 @@ def flower(name: str) -> list[float]:
     run_simulation(
         server_app, client_app, num_supernodes=load.clients, backend_config={"client_resources": {"num_cpus": 1}}
     )
-    return [after - before for before, after in zip(marks[:-1], marks[1:], strict=True)]
+    return [after - before for before, after in itertools.pairwise(marks)]
 
 
 def keras_model(name: str) -> tuple[Any, float]:
