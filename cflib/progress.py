@@ -23,6 +23,7 @@ class Progress:
         self.began = time.monotonic()
         self.due = 0.0
         self.line = ""
+        self.before = 0
 
     def __enter__(self) -> Progress:
         return self
@@ -30,19 +31,24 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.enabled and self.line:
+        if self.notebook and self.handle is not None and error is None:
+            self._display("")  # so that a page looks the same whether its runs were computed or read
+        elif self.enabled and self.line:
             self._show(last=True)
 
     def update(self, done: int, **facts: object) -> None:
-        """Say that ``done`` of the total rounds are finished, with a few facts such as the accuracy."""
-        elapsed = time.monotonic() - self.began
-        left = elapsed / done * (self.total - done) if done else float("nan")
+        """Say that ``done`` rounds of the run under way are finished, with a few facts such as the accuracy."""
+        finished, elapsed = self.before + done, time.monotonic() - self.began
+        left = elapsed / finished * (self.total - finished) if finished else float("nan")
         words = [f"{name} {value}" for name, value in facts.items()]
-        self.line = "  ".join(
-            [f"{self.title}  round {done}/{self.total}", *words, f"{elapsed:.0f} s, {left:.0f} s left"]
-        )
+        count = f"round {finished}/{self.total}"
+        self.line = "  ".join([self.title, count, *words, f"{elapsed:.0f} s, about {left:.0f} s left"])
         if self.enabled and time.monotonic() >= self.due:
             self._show()
+
+    def skip(self, rounds: int) -> None:
+        """Count the rounds of a run as finished and go on to the next."""
+        self.before += rounds
 
     def _show(self, *, last: bool = False) -> None:
         if self.notebook:

@@ -6,8 +6,9 @@ round, so that runs with a common beginning compute it once.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,9 +25,22 @@ from cflib.records import Record, Store
 from cflib.server import RoundError, parents, serve, start
 from cflib.simulation import Simulation
 
-__all__ = ["CHECKPOINT_SECONDS", "Measures", "Run", "Store", "conduct", "first_state", "run"]
+__all__ = ["CHECKPOINT_SECONDS", "Measures", "Run", "Store", "conduct", "first_state", "run", "run_all"]
 
 CHECKPOINT_SECONDS = 60.0
+
+
+def run_all(
+    specs: Sequence[Run], *, store: Store | None = None, workers: int | None = None, progress: bool = True
+) -> list[Record]:
+    """Return the records of several runs, computing those that are missing, under one line of progress."""
+    records = []
+    with Progress("", sum(spec.rounds for spec in specs), enabled=progress) as line:
+        for number, spec in enumerate(specs, start=1):
+            line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
+            records.append(run(spec, store=store, workers=workers, progress=line))
+            line.skip(spec.rounds)
+    return records
 
 
 def run(
@@ -34,7 +48,7 @@ def run(
     *,
     store: Store | None = None,
     workers: int | None = None,
-    progress: bool = True,
+    progress: bool | Progress = True,
     snapshots: Iterable[int] = (),
 ) -> Record:
     """Return the record of a run, computing it if it is not there yet.
@@ -64,7 +78,7 @@ def conduct(
     name: str,
     place: Path | None = None,
     opening: State | None = None,
-    progress: bool = True,
+    progress: bool | Progress = True,
     snapshots: frozenset[int] = frozenset(),
 ) -> Record:
     """Drive a run on any runtime and return its record; with a ``place`` it resumes from its last checkpoint."""
@@ -75,7 +89,11 @@ def conduct(
     else:
         state, tables = opening or first_state(spec), Tables()
     saved = time.monotonic()
-    with Progress(spec.method.name, spec.rounds, enabled=progress) as line:
+    if isinstance(progress, Progress):
+        showing: contextlib.AbstractContextManager[Progress] = contextlib.nullcontext(progress)
+    else:
+        showing = Progress(spec.method.name, spec.rounds, enabled=progress)
+    with showing as line:
         try:
             for after in serve(spec.method, runtime, state, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule):
                 measure(tables, spec, state, after, runtime)
@@ -113,7 +131,7 @@ def _simulate(
     place: Path | None,
     store: Store,
     workers: int | None,
-    progress: bool,
+    progress: bool | Progress,
     snapshots: frozenset[int],
     name: str,
 ) -> Record:
@@ -133,7 +151,7 @@ def _simulate(
         runtime.close()
 
 
-def _branch(spec: Run, store: Store, workers: int | None, progress: bool) -> State:
+def _branch(spec: Run, store: Store, workers: int | None, progress: bool | Progress) -> State:
     """Return the state from which a run starts that goes on from another: its clusters, the other's models."""
     assert spec.start is not None
     parent, round_ = spec.start

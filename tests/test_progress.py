@@ -1,0 +1,45 @@
+"""The progress line: rewritten in a terminal, sparse in a log, silent if asked."""
+
+from __future__ import annotations
+
+import io
+
+from cflib.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_line_is_rewritten_and_the_last_word_stays():
+    out = Terminal()
+    with Progress("fedavg", 4, stream=out) as line:
+        for done in range(1, 5):
+            line.update(done, accuracy="0.5")
+    assert out.getvalue().count("\r") >= 1
+    assert "fedavg  round 4/4  accuracy 0.5" in out.getvalue().split("\r")[-1]
+    assert out.getvalue().endswith("\n")
+
+
+def test_a_log_gets_the_first_and_the_last_line_of_a_quick_run():
+    out = io.StringIO()
+    with Progress("fedavg", 50, stream=out) as line:
+        for done in range(1, 51):
+            line.update(done)
+    assert [text.split("  ")[1] for text in out.getvalue().splitlines()] == ["round 1/50", "round 50/50"]
+
+
+def test_rounds_of_earlier_runs_count():
+    out = io.StringIO()
+    with Progress("second run", 20, stream=out) as line:
+        line.skip(10)
+        line.update(1)
+    assert "round 11/20" in out.getvalue()
+
+
+def test_nothing_is_printed_if_progress_is_off():
+    out = io.StringIO()
+    with Progress("fedavg", 4, stream=out, enabled=False) as line:
+        line.update(1)
+    assert out.getvalue() == ""
