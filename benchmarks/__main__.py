@@ -16,15 +16,23 @@ from cflib.provenance import provenance
 
 WORK = {"mcmahan": 72.3e6}  # floating-point operations a sample, forward and backward
 HERE = Path(__file__).parent
+LABELS = {
+    "ours": "this project",
+    "fit": "`keras.Model.fit`, one process",
+    "fit+": "the same, oneDNN switched on",
+    "flower": "Flower simulation, Keras clients",
+    "flower+": "the same, oneDNN switched on",
+}
 
 
 def measure(engine: str, workload: str) -> dict[str, list[float] | float]:
     """Run one workload on one engine in a process of its own."""
     print(f"  {engine:>7}  {workload} …", end=" ", flush=True)
-    environment = {**os.environ, "BENCH_WAITED": "0", "RAY_DEDUP_LOGS": "0", "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "RAY_DEDUP_LOGS": "0", "PYTHONWARNINGS": "ignore"}
+    environment |= {"BENCH_ONEDNN": "1"} if engine.endswith("+") else {}
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.engines", engine, workload],
+        [sys.executable, "-m", "benchmarks.engines", engine.rstrip("+"), workload],
         capture_output=True,
         text=True,
         env=environment,
@@ -61,15 +69,15 @@ def engine_rows() -> list[str]:
     ]
     for name, load in WORKLOADS.items():
         samples = load.clients * load.samples
-        found = {engine: measure(engine, name) for engine in ("ours", "fit", "flower")}
+        engines = ["ours", "fit", "flower"] + {"mcmahan": ["fit+", "flower+"], "mobilenet": ["fit+"]}.get(name, [])
+        found = {engine: measure(engine, name) for engine in engines}
         speed = {engine: samples / float(np.mean(r["rounds"][1:])) for engine, r in found.items()}  # type: ignore[index]
         for engine, result in found.items():
             faster = speed["ours"] / speed[engine]
             whole = float(result["whole"]) / float(found["ours"]["whole"])  # type: ignore[arg-type]
             ratio = "" if engine == "ours" else f"**{faster:.1f}x** steady, **{whole:.1f}x** with start-up"
-            label = {"ours": "this project", "fit": "`keras.Model.fit`", "flower": "Flower simulation, Keras clients"}
             rows.append(
-                f"| {load.title} | {label[engine]} | {speed[engine]:,.0f} | {result['whole']:.1f} s | {ratio} |"
+                f"| {load.title} | {LABELS[engine]} | {speed[engine]:,.0f} | {result['whole']:.1f} s | {ratio} |"
             )
         if name in WORK:
             limit = bound * 1e9 / WORK[name]
@@ -107,7 +115,9 @@ Machine: {made["processor"]}, {os.cpu_count()} cores, widest vector instructions
 ## The engine
 
 Same federation, network, batch size and number of rounds. *Steady* leaves out the first round; *whole run* is a fresh
-process from start to end, imports and compilation included. Flower's clients keep their model between rounds.
+process from start to end, imports and compilation included. The peers run as a user has them: TensorFlow's defaults,
+which leave oneDNN off on some processors (rows with it switched on beside them), one CPU a client in Flower, and
+clients that keep their model and data between rounds.
 
 {chr(10).join(second)}
 """

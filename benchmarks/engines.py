@@ -12,7 +12,9 @@ import sys
 import time
 from typing import Any
 
-STARTED = time.time() - float(os.environ.get("BENCH_WAITED", 0))
+import numpy as np
+
+STARTED = time.time()
 
 
 def ours(name: str) -> list[float]:
@@ -36,21 +38,15 @@ def ours(name: str) -> list[float]:
 
 def fit(name: str) -> list[float]:
     """Train the clients one after the other with ``keras.Model.fit`` and average their weights."""
-    os.environ.pop("TF_NUM_INTRAOP_THREADS", None)
-    from benchmarks.workloads import WORKLOADS
-
-    os.environ.pop("TF_NUM_INTRAOP_THREADS", None)  # a user of plain Keras has all cores
-    load = WORKLOADS[name]
-    federation = load.federation()
-    model, scale = keras_model(name)
-    clients = [federation.client(i) for i in range(federation.n_clients)]
+    load, clients = peer_data(name)
+    model = keras_model(name)
     weights, seconds = model.get_weights(), []
     for _ in range(load.rounds):
         began = time.perf_counter()
         trained = []
-        for client in clients:
+        for images, labels in clients:
             model.set_weights(weights)
-            model.fit(client.train_images / scale, client.train_labels, batch_size=load.batch, verbose=0)
+            model.fit(images, labels, batch_size=load.batch, verbose=0)
             trained.append(model.get_weights())
         weights = [sum(arrays) / len(arrays) for arrays in zip(*trained, strict=True)]
         seconds.append(time.perf_counter() - began)
@@ -65,15 +61,16 @@ def flower(name: str) -> list[float]:
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    from benchmarks.workloads import WORKLOADS
-
-    load, marks, client_app = WORKLOADS[name], [], ClientApp()
+    marks: list[float] = []
+    client_app = ClientApp()
+    load = peer_data(name)[0]
 
     @client_app.train()
     def train(message: Message, context: Context) -> Message:
         from benchmarks.engines import keras_client
 
-        model, images, labels = keras_client(name, int(context.node_config["partition-id"]))
+        model, load, clients = keras_client(name)
+        images, labels = clients[int(context.node_config["partition-id"])]
         model.set_weights(message.content["arrays"].to_numpy_ndarrays())
         model.fit(images, labels, batch_size=load.batch, verbose=0)
         reply = {"arrays": ArrayRecord(model.get_weights()), "metrics": MetricRecord({"num-examples": len(labels)})}
@@ -89,7 +86,7 @@ def flower(name: str) -> list[float]:
 
     @server_app.main()
     def serve(grid: Grid, context: Context) -> None:
-        model, _ = keras_model(name)
+        model = keras_model(name)
         strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=load.clients)
         marks.append(time.perf_counter())
         strategy.start(grid=grid, initial_arrays=ArrayRecord(model.get_weights()), num_rounds=load.rounds)
@@ -100,33 +97,50 @@ def flower(name: str) -> list[float]:
     return [after - before for before, after in itertools.pairwise(marks)]
 
 
-def keras_model(name: str) -> tuple[Any, float]:
-    """Return the compiled Keras model of a workload and its pixel scale."""
-    import keras
-
+def peer_data(name: str) -> tuple[Any, list[Any]]:
+    """Return a workload and its clients' scaled images and labels, with TensorFlow's settings as a user has them."""
     from benchmarks.workloads import WORKLOADS
-    from cflib.models import build
 
-    network = WORKLOADS[name].model()
-    options = {key: value for key, value in dict(network.options).items() if key != "scale"}
-    model = build(network.name, input_shape=network.input_shape, classes=10, **options)
+    os.environ.pop("TF_NUM_INTRAOP_THREADS", None)
+    os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+    if os.environ.get("BENCH_ONEDNN"):
+        os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+    load = WORKLOADS[name]
+    federation = load.federation()
+    divisor = load.options.get("scale", 255)
+    data = [federation.client(i) for i in range(load.clients)]
+    return load, [(np.atleast_3d(c.train_images / divisor).astype("float32"), c.train_labels) for c in data]
+
+
+def keras_model(name: str) -> Any:
+    """Return the workload's network in plain Keras, compiled."""
+    import keras
+    from keras import layers
+
+    if name == "mobilenet":
+        model = keras.applications.MobileNet((32, 32, 3), weights=None, classes=10, classifier_activation=None)
+    elif name == "mcmahan":
+        stack: list[Any] = [keras.Input((28, 28)), layers.Reshape((28, 28, 1))]
+        for filters in (32, 64):
+            stack += [layers.Conv2D(filters, 5, padding="same", activation="relu"), layers.MaxPooling2D()]
+        model = keras.Sequential([*stack, layers.Flatten(), layers.Dense(512, activation="relu"), layers.Dense(10)])
+    else:
+        hidden = layers.Dense(200, activation="relu")
+        model = keras.Sequential([keras.Input((8, 8)), layers.Flatten(), hidden, layers.Dense(10)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss)
-    return model, network.scale
+    return model
 
 
-_KEPT: dict[Any, Any] = {}
+_KEPT: dict[str, Any] = {}
 
 
-def keras_client(name: str, index: int) -> tuple[Any, Any, Any]:
-    """Return a client's model and data; both are kept in the worker, which favours the peer."""
-    from benchmarks.workloads import WORKLOADS
-
+def keras_client(name: str) -> Any:
+    """Return the model, the workload and all clients' data, kept in the worker, which favours the peer."""
     if name not in _KEPT:
-        _KEPT[name] = (*keras_model(name), WORKLOADS[name].federation())
-    model, scale, federation = _KEPT[name]
-    client = federation.client(index)
-    return model, client.train_images / scale, client.train_labels
+        load, clients = peer_data(name)
+        _KEPT[name] = (keras_model(name), load, clients)
+    return _KEPT[name]
 
 
 if __name__ == "__main__":

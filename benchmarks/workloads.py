@@ -50,6 +50,8 @@ class Workload:
 
 WORKLOADS = {
     "mcmahan": Workload("McMahan CNN, 10 clients x 600, batch 10", "mnist", 10, 600, "mcmahan_cnn", {}, 10, 5),
-    "mobilenet": Workload("MobileNet 32x32, 10 clients x 500, batch 32", "cifar10", 10, 500, "mobilenet", {}, 32, 4),
-    "mlp": Workload("MLP on digits, 100 clients, 20 rounds", "digits", 100, 14, "mlp", {"scale": 16}, 10, 20),
+    "mobilenet": Workload("MobileNet 32x32, 10 clients x 500, batch 32", "cifar10", 10, 500, "mobilenet", {}, 32, 3),
+    "mlp": Workload(
+        "MLP on digits, 100 clients, 20 rounds", "digits", 100, 14, "mlp", {"hidden": (200,), "scale": 16}, 10, 20
+    ),
 }

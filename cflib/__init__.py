@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 # One thread an operation makes training bit-for-bit repeatable whatever the number of workers; clients run in
 # parallel instead. Set in the environment before TensorFlow loads, so that worker processes inherit it.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+# TensorFlow leaves oneDNN off on some processors, where it would halve the time of a convolution.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

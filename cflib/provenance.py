@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 import sys
@@ -29,6 +30,7 @@ def provenance() -> dict[str, Any]:
         "lock": _digest(PROJECT / "requirements.lock"),
         "processor": processor,
         "instructions": instructions,
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         "system": sys.platform,
     }
 
