@@ -69,7 +69,7 @@ def engine_rows() -> list[str]:
     ]
     for name, load in WORKLOADS.items():
         samples = load.clients * load.samples
-        engines = ["ours", "fit", "flower"] + {"mcmahan": ["fit+", "flower+"], "mobilenet": ["fit+"]}.get(name, [])
+        engines = ["ours", "fit", "flower", *{"mcmahan": ["fit+", "flower+"], "mobilenet": ["fit+"]}.get(name, [])]
         found = {engine: measure(engine, name) for engine in engines}
         speed = {engine: samples / float(np.mean(r["rounds"][1:])) for engine, r in found.items()}  # type: ignore[index]
         for engine, result in found.items():

@@ -45,7 +45,7 @@ def update_with_statistics(reply: Reply, received: Weights, trainable: Sequence[
 
 def last_bias(reply: Reply, received: Weights, trainable: Sequence[bool]) -> FloatArray:
     """Describe a client by the bias of its last layer (paper 002)."""
-    return reply.arrays[-1]
+    return np.array(reply.arrays[-1])
 
 
 # ---- cluster: from a matrix to labels --------------------------------------------------------------------------

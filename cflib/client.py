@@ -54,7 +54,7 @@ def perform(
     if malicious and attack is not None and attack.update is not None:
         rng = np.random.default_rng((seed, 2, job.round, job.client))
         weights = shifted(start, _apply(attack.update, flatten(subtract(weights, start)), rng))
-    arrays = weights if job.task == "train" else weights[-1:]
+    arrays = weights if job.task == "train" else [weights[-1].copy()]  # a view would keep the whole model
     return Reply(job.client, arrays, chosen, len(labels), {"loss": loss, "steps": float(steps)})
 
 

@@ -32,10 +32,6 @@ class Measures:
     server: tuple[Literal["global", "clusters"], ...] = ("global", "clusters")
     matrices_every: int = 1
 
-    def due(self, every: int, round: int, last: int) -> bool:
-        """Tell whether something done every so many rounds is due after this one (counted from 1)."""
-        return round % every == 0 or round == last
-
 
 @dataclass(frozen=True)
 class Run:

@@ -95,14 +95,15 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
     row: dict[str, float] = {"round": round_, "clusters": len(after.models), "excluded": len(after.excluded)}
     row["watched"] = after.watched[-1] if len(after.watched) > len(before.watched) else np.nan
     row["received_own"] = float(np.isclose(after.shares, own_cluster(after)).all(axis=1).mean())
-    row |= _partition_scores(spec, after)
-    if spec.measures.due(spec.measures.clients_every, round_, spec.rounds):
+    renewed = after.matrix is not None and after.matrix is not before.matrix
+    row |= _partition_scores(spec, after, renewed=renewed)
+    if _due(spec.measures.clients_every, round_, spec.rounds):
         row |= _try_on_clients(tables, spec, after, runtime)
-    if spec.measures.due(spec.measures.every, round_, spec.rounds):
+    if _due(spec.measures.every, round_, spec.rounds):
         row |= _try_on_server(tables, spec, after, runtime)
     tables.rounds.append(row)
     tables.labels.append(after.labels)
-    if after.matrix is not None and after.matrix is not before.matrix and _keeps(spec, before, after):
+    if after.matrix is not None and renewed and _keeps(spec, before, after):
         n = len(after.labels)
         tables.triangles.append(after.matrix[np.triu_indices(n, 1)].astype(np.float32))
         tables.kept.append(round_)
@@ -110,17 +111,22 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
     tables.events += _events(before, after)
 
 
+def _due(every: int, round: int, last: int) -> bool:
+    return round % every == 0 or round == last
+
+
 def _keeps(spec: Run, before: State, after: State) -> bool:
-    due = spec.measures.due(spec.measures.matrices_every, after.round, spec.rounds)
-    return due or (before.clustered is None and after.clustered is not None)
+    shot = before.clustered is None and after.clustered is not None
+    return shot or _due(spec.measures.matrices_every, after.round, spec.rounds)
 
 
-def _partition_scores(spec: Run, state: State) -> dict[str, float]:
+def _partition_scores(spec: Run, state: State, *, renewed: bool) -> dict[str, float]:
+    """Score the clusters against the truth, and by silhouette if this round's distances are known."""
     truth, labels = spec.federation.truth, renumber(state.labels)  # a model that no client chose leaves a gap
     if truth.min() < 0 or labels.max() < 0:
         return {}
     scores = {k: v for k, v in metrics.score_partition(truth, labels).items() if k != "clusters"}
-    if state.matrix is None:
+    if state.matrix is None or not renewed:
         return scores
     there = np.flatnonzero((labels >= 0) & ~np.isnan(np.diagonal(state.matrix)))
     distances = state.matrix[np.ix_(there, there)]

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cflib import attacks, datasets, methods, partition
+from cflib import attacks, checkpoints, datasets, methods, partition
 from cflib.client import Attack
 from cflib.distances import clustering_temperature, cosine_distances
 from cflib.experiment import Measures, Run
@@ -22,6 +22,7 @@ from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
 from cflib.runs import run
+from cflib.server import RoundError
 from cflib.simulation import Attendance
 from cflib.training import Training
 
@@ -72,6 +73,23 @@ def test_a_finished_run_is_read_not_computed(tmp_path):
     assert time.perf_counter() - began < 1
     assert [p.suffix for p in (tmp_path / "records").iterdir()] == [".npz"]
     assert not any((tmp_path / "checkpoints").glob("*/state.json"))
+
+
+def test_a_damaged_record_is_kept_aside_and_computed_again(tmp_path):
+    first = compute(digits_run(rounds=2))
+    (path,) = (tmp_path / "records").glob("*.npz")
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.warns(UserWarning, match="is refused"):
+        assert compute(digits_run(rounds=2)).digest == first.digest
+    assert len(list((tmp_path / "records").glob("*.damaged-*"))) == 1
+
+
+def test_a_run_in_which_nobody_answers_stops_and_keeps_what_was_done(tmp_path):
+    silence = Attendance(silent={2: tuple(range(12))})
+    spec = digits_run(rounds=4, attendance=silence)
+    with pytest.raises(RoundError, match="round 3: none of 12 clients gave a usable reply"):
+        compute(spec)
+    assert checkpoints.load(tmp_path / "checkpoints" / spec.key)[0].round == 2
 
 
 def test_a_run_with_a_lambda_works_but_is_not_kept(tmp_path):
@@ -314,3 +332,36 @@ def test_a_run_killed_several_times_in_mid_round_ends_bit_for_bit_the_same(tmp_p
         process.wait()
     assert killed >= 3
     assert compute(spec).digest == whole.digest
+
+
+CROWD = """
+import resource
+import numpy as np
+from cflib import datasets, methods, partition
+from cflib.experiment import Measures, Run
+from cflib.federation import Federation
+from cflib.models import Network
+from cflib.runs import run
+from cflib.training import Training
+
+data = datasets.load("mnist")
+split = partition.label_swap(
+    data.train_labels, n_clients=100, samples=20, rng=np.random.default_rng(0), test_labels=data.test_labels
+)
+spec = Run(
+    methods.flic(round=2),
+    Federation(data, split),
+    Network("mcmahan_cnn", input_shape=(28, 28)),
+    Training(batch_size=10),
+    rounds=3,
+    measures=Measures(clients=(), server=()),
+)
+run(spec, progress=False)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_hundred_clients_with_flics_memory_stay_under_four_gigabytes():
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4e9
