@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,27 @@ import numpy as np
 
 from cflib.arrays import Weights
 from cflib.grid import Memory, State
-from cflib.records import write_atomically
+from cflib.records import DAMAGE, write_atomically
 
+FORMAT = 1
 PLAIN = ("round", "trainable", "watched", "clustered", "losses")
 
 
 def save(folder: Path, state: State, extra: Mapping[str, Any]) -> None:
     """Write the state and a few more arrays (``extra``); a crash at any moment leaves the old or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
-    blobs: dict[int, str] = {}
+    blobs = _Blobs(folder)
     manifest: dict[str, Any] = {
+        "format": FORMAT,
         **{name: getattr(state, name) for name in PLAIN},
         "flagged": sorted(state.flagged),
         "stopped": sorted(state.stopped),
         "excluded": sorted(state.excluded.items()),
-        "models": [_blob(folder, blobs, model, f"model-{state.round}-{i}") for i, model in enumerate(state.models)],
-        "probe": _blob(folder, blobs, state.probe, "probe"),
+        "models": [blobs.keep(model, f"model-{state.round}-{i}") for i, model in enumerate(state.models)],
+        "probe": blobs.keep(state.probe, "probe"),
         "memory": [
-            [client, kept.round, *_described(folder, blobs, client, kept)] for client, kept in state.memory.items()
+            [client, kept.round, blobs.keep(kept.description, f"memory-{client}-{kept.round}"), _single(kept)]
+            for client, kept in state.memory.items()
         ],
     }
     arrays = {"labels": state.labels, "shares": state.shares, **extra}
@@ -44,16 +47,28 @@ def save(folder: Path, state: State, extra: Mapping[str, Any]) -> None:
     _write(folder / manifest["arrays"], arrays)
     write_atomically(folder / "state.json", json.dumps(manifest).encode())
     used = {manifest["arrays"], manifest["probe"], *manifest["models"], *(entry[2] for entry in manifest["memory"])}
-    for path in folder.glob("*.npz"):
-        if path.name not in used and not path.name.startswith("snapshot-"):
-            path.unlink()
+    _sweep(folder, used | {"state.json"})
 
 
 def load(folder: Path) -> tuple[State, dict[str, Any]] | None:
-    """Return the state and the extra arrays, or None if there is no whole checkpoint."""
+    """Return the state and the extra arrays, or None if there is no whole checkpoint.
+
+    One that cannot be read, or was written in another format, is removed with a warning: the run starts again.
+    """
     if not (folder / "state.json").exists():
         return None
+    try:
+        return _load(folder)
+    except DAMAGE as error:
+        warnings.warn(f"checkpoint {folder.name} cannot be used ({error!r}): the run starts again", stacklevel=2)
+        discard(folder)
+        return None
+
+
+def _load(folder: Path) -> tuple[State, dict[str, Any]]:
     manifest = json.loads((folder / "state.json").read_text())
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
     cache: dict[str, Weights] = {}
     arrays = _read(folder / manifest["arrays"])
     memory = {}
@@ -105,27 +120,43 @@ def discard(folder: Path) -> None:
     if not folder.exists():
         return
     (folder / "state.json").unlink(missing_ok=True)
-    for path in folder.glob("*.npz"):
-        if not path.name.startswith("snapshot-"):
-            path.unlink()
+    _sweep(folder, set())
     if not any(folder.iterdir()):
-        shutil.rmtree(folder)
+        folder.rmdir()
 
 
-def _described(folder: Path, blobs: dict[int, str], client: int, kept: Memory) -> tuple[str, bool]:
-    single = isinstance(kept.description, np.ndarray)
-    weights = [kept.description] if single else kept.description
-    return _blob(folder, blobs, weights, f"memory-{client}-{kept.round}", again=kept.description), single
+def _sweep(folder: Path, used: set[str]) -> None:
+    """Remove what no manifest names, and what a killed process left half-written; snapshots stay."""
+    for path in folder.iterdir():
+        if path.name not in used and not path.name.startswith("snapshot-"):
+            path.unlink()
 
 
-def _blob(folder: Path, blobs: dict[int, str], weights: Weights, name: str, *, again: Any = None) -> str:
-    """Write one list of arrays once, however many times the state refers to it."""
-    identity = id(weights if again is None else again)
-    if identity not in blobs:
-        blobs[identity] = f"{name}.npz"
-        if not (folder / blobs[identity]).exists():
-            _write(folder / blobs[identity], {str(i): array for i, array in enumerate(weights)})
-    return blobs[identity]
+def _single(kept: Memory) -> bool:
+    return isinstance(kept.description, np.ndarray)
+
+
+class _Blobs:
+    """Writes each list of arrays once, however often the state refers to it, and not again if it is on disk already.
+
+    On disk means named by the current manifest: a file that a killed process left behind is never trusted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.names = folder, dict[int, str]()
+        self.trusted: set[str] = set()
+        if (folder / "state.json").exists():
+            old = json.loads((folder / "state.json").read_text())
+            self.trusted = {old["probe"], *old["models"], *(entry[2] for entry in old["memory"])}
+
+    def keep(self, weights: Any, name: str) -> str:
+        """Return the file that holds these arrays."""
+        if id(weights) not in self.names:
+            self.names[id(weights)] = f"{name}.npz"
+            if f"{name}.npz" not in self.trusted:
+                arrays = [weights] if isinstance(weights, np.ndarray) else weights
+                _write(self.folder / f"{name}.npz", {str(i): array for i, array in enumerate(arrays)})
+        return self.names[id(weights)]
 
 
 def _weights(folder: Path, cache: dict[str, Weights], name: str) -> Weights:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cflib import aggregation, attribution, clustering
-from cflib.arrays import FloatArray, IntArray, Weights, flatten, subtract
+from cflib.arrays import FloatArray, IntArray, Weights, blocks, flatten, subtract
 from cflib.distances import cross_trusted_distances, to_similarity
 from cflib.grid import State, own_cluster
 from cflib.protocol import Reply
@@ -93,6 +93,11 @@ def at_round(state: State, *, round: int) -> list[IntArray]:
     return [state.known] if state.round + 1 == round else []
 
 
+def until_round(state: State, *, round: int) -> list[IntArray]:
+    """Cluster all known clients in every round up to this one, and no more."""
+    return [state.known] if state.round + 1 <= round else []
+
+
 def first_rise(state: State) -> list[IntArray]:
     """Cluster when the temperature rises for the first time (paper 004's code)."""
     return [state.known] if len(state.watched) > 1 and state.watched[-1] > state.watched[-2] else []
@@ -114,16 +119,16 @@ def stationary_but_divided(
     """Split the clusters whose mean update is small while some member's is large (Sattler et al., 2020)."""
     if state.round <= cooldown:
         return []
-    fresh, sets = state.fresh, []
+    known, fresh, sets = state.known, state.fresh, []
     for cluster in range(len(state.models)):
-        members = fresh[state.labels[fresh] == cluster]
-        if len(members) < smallest:
+        here = fresh[state.labels[fresh] == cluster]
+        if len(here) < smallest:
             continue
-        updates = [state.memory[i].description for i in members]
-        mean_norm = np.linalg.norm(np.mean(updates, axis=0, dtype=np.float64))
-        largest = max(float(np.linalg.norm(u)) for u in updates)
+        updates = [state.memory[i].description for i in here]
+        mean_norm = np.sqrt(sum(float((block.mean(axis=0) ** 2).sum()) for block in blocks(updates)))
+        largest = max(float(np.linalg.norm(update)) for update in updates)
         if mean_norm < eps1 and largest > eps2:
-            sets.append(members)
+            sets.append(known[state.labels[known] == cluster])  # absent members go where their last update leads
     return sets
 
 
@@ -136,15 +141,20 @@ def average(state: State) -> FloatArray:
     return np.full((n, k), 1 / k)
 
 
-def nearest(state: State, *, k: int = 1, beta: float = 1.0) -> FloatArray:
+def nearest(state: State, *, k: int = 1, beta: float = 1.0, arrays: Literal["all", "kernels"] = "all") -> FloatArray:
     """Give a known client the community model nearest to its own, or a blend of the k nearest; others the mean."""
     rows, known = average(state), state.known
     if len(known):
-        distances = cross_trusted_distances([state.memory[i].description for i in known], state.models)
+        distances = cross_trusted_distances([state.memory[i].description for i in known], state.models, arrays=arrays)
         rows[known] = (
             attribution.nearest(distances) if k == 1 else attribution.weighted_nearest(distances, k=k, beta=beta)
         )
     return rows
+
+
+def average_then_own(state: State, *, round: int) -> FloatArray:
+    """Give everyone the mean of the community models up to a round, and from then on their own community's."""
+    return average(state) if state.round < round else own_or_best(state)
 
 
 def client_chooses(state: State) -> FloatArray:

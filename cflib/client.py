@@ -15,13 +15,16 @@ from cflib.models import Network
 from cflib.protocol import Job, Reply
 from cflib.training import Trainer, Training, trainer
 
+ATTACK = 102  # marks the stream of random numbers of attackers
+
 
 @dataclass(frozen=True)
 class Attack:
     """What malicious clients do, each with one of three means.
 
     ``update`` maps the honest update to the one sent (``rng`` is passed if asked for), ``labels`` maps the training
-    labels before training, and ``collude`` maps the honest clients' updates ``(m, p)`` to one that all attackers send.
+    labels before training, and ``collude`` maps the honest clients' ``updates`` ``(m, p)`` to one that all attackers
+    send (``weights``, their sample counts with the attackers' sum last, are passed if asked for).
     """
 
     clients: tuple[int, ...]
@@ -30,6 +33,7 @@ class Attack:
     collude: Callable[..., FloatArray] | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", tuple(sorted(int(client) for client in self.clients)))
         if sum(means is not None for means in (self.update, self.labels, self.collude)) != 1:
             raise ValueError("an attack needs exactly one of update, labels and collude")
 
@@ -52,8 +56,10 @@ def perform(
         labels = attack.labels(labels)
     weights, loss, steps = engine.train(start, data.train_images, labels, seed=seed, round=job.round, client=job.client)
     if malicious and attack is not None and attack.update is not None:
-        rng = np.random.default_rng((seed, 2, job.round, job.client))
-        weights = shifted(start, _apply(attack.update, flatten(subtract(weights, start)), rng))
+        update = flatten(subtract(weights, start))
+        if np.isfinite(update).all():  # a client that diverged is left out by the server, attacker or not
+            rng = np.random.default_rng((seed, job.round, job.client, ATTACK))
+            weights = shifted(start, _call(attack.update, update, rng=rng))
     arrays = weights if job.task == "train" else [weights[-1].copy()]  # a view would keep the whole model
     return Reply(job.client, arrays, chosen, len(labels), {"loss": loss, "steps": float(steps)})
 
@@ -72,10 +78,12 @@ def conspire(attack: Attack, jobs: Sequence[Job], replies: Sequence[Reply]) -> l
     updates = {
         r.client: flatten(subtract(r.arrays, start[r.client].models[r.chosen])) for r in replies if r.client in start
     }
-    honest = [update for client, update in updates.items() if client not in attack.clients]
+    honest = {c: u for c, u in updates.items() if c not in attack.clients and np.isfinite(u).all()}
     if not honest:
         return list(replies)
-    agreed = attack.collude(np.stack(honest))
+    samples = {reply.client: reply.samples for reply in replies}
+    weights = [samples[c] for c in honest] + [sum(samples[c] for c in updates if c in attack.clients)]
+    agreed = _call(attack.collude, updates=np.stack(list(honest.values())), weights=np.array(weights, dtype=float))
     return [
         replace(r, arrays=shifted(start[r.client].models[r.chosen], agreed))
         if r.client in attack.clients and r.client in start
@@ -92,5 +100,7 @@ def _choose(job: Job, data: ClientData, engine: Trainer) -> int:
     return int(np.argmax([engine.evaluate(m, data.test_images, data.test_labels).accuracy for m in job.models]))
 
 
-def _apply(attack: Callable[..., FloatArray], update: FloatArray, rng: np.random.Generator) -> FloatArray:
-    return attack(update, rng=rng) if "rng" in inspect.signature(attack).parameters else attack(update)
+def _call(attack: Callable[..., FloatArray], *arguments: Any, **offered: Any) -> FloatArray:
+    """Call an attack with those of the offered keywords that it asks for."""
+    wanted = inspect.signature(attack).parameters
+    return attack(*arguments, **{name: value for name, value in offered.items() if name in wanted})

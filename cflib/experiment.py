@@ -32,6 +32,14 @@ class Measures:
     server: tuple[Literal["global", "clusters"], ...] = ("global", "clusters")
     matrices_every: int = 1
 
+    def __post_init__(self) -> None:
+        for name, allowed in (("clients", ("received", "own", "global")), ("server", ("global", "clusters"))):
+            if unknown := sorted(set(getattr(self, name)) - set(allowed)):
+                raise ValueError(f"measures of the {name} name {unknown}, expected some of {allowed}")
+        for name in ("every", "clients_every", "matrices_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1 round")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -55,6 +63,15 @@ class Run:
             raise ValueError(f"rounds is {self.rounds}, expected at least 1")
         if self.start is not None and not 1 <= self.start[1] < self.rounds:
             raise ValueError(f"the run starts from round {self.start[1]}, expected 1 to {self.rounds - 1}")
+        there = set(range(self.federation.n_clients))
+        named = {
+            "attack": self.attack.clients if self.attack else (),
+            "attendance": [*self.attendance.joins, *self.attendance.leaves, *self.attendance.returns],
+            "attendance.silent": [client for clients in self.attendance.silent.values() for client in clients],
+        }
+        for where, clients in named.items():
+            if unknown := sorted(set(clients) - there):
+                raise ValueError(f"{where} names clients {unknown}: there are 0 to {len(there) - 1}")
 
     @property
     def specification(self) -> dict[str, Any]:

@@ -41,14 +41,14 @@ def canonical(value: Any) -> Any:
     """
     if hasattr(value, "checksum"):
         return {"checksum": value.checksum}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__qualname__, **{f: canonical(v) for f, v in _changed(value).items()}}
     if isinstance(value, partial):
         if value.args:
             raise NoStableNameError(f"{value} binds positional arguments: bind keywords, they name what they set")
         return {**canonical(value.func), "with": canonical(value.keywords)}
     if callable(value):
         return _function(value)
+    if is_dataclass(value):
+        return {"is": type(value).__qualname__, **{f: canonical(v) for f, v in _changed(value).items()}}
     if isinstance(value, Mapping):
         return {str(k): canonical(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -59,7 +59,9 @@ def canonical(value: Any) -> Any:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return {"array": digest, "shape": list(value.shape), "type": str(value.dtype)}
     if isinstance(value, np.generic):
-        return value.item()
+        return canonical(value.item())
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 1 and 1.0 set the same thing
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise NoStableNameError(f"{value!r} of type {type(value).__name__} has no stable name: use plain data or functions")
@@ -80,10 +82,13 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _same(held: Any, default: Any) -> bool:
-    return held is default or (type(held) is type(default) and not isinstance(held, np.ndarray) and held == default)
+    return held is default or canonical(held) == canonical(default)
 
 
-def _function(function: Any) -> dict[str, Any]:
+def _function(function: Any, seen: frozenset[int] = frozenset()) -> dict[str, Any]:
+    """Name a function; one from outside ``cflib`` with its source, its defaults and what it uses from around it."""
+    if not inspect.isfunction(function):
+        raise NoStableNameError(f"{function!r} is no plain function: define one with def at the top level")
     name = f"{function.__module__}.{function.__qualname__}"
     if "<lambda>" in name or "<locals>" in name:
         raise NoStableNameError(f"{name} has no stable name: define it with def at the top level")
@@ -93,4 +98,17 @@ def _function(function: Any) -> dict[str, Any]:
         source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise NoStableNameError(f"the source of {name} cannot be read: define it with def in a file or cell") from error
-    return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest()}
+    around = {**inspect.getclosurevars(function).globals, **(function.__kwdefaults__ or {})}
+    around |= {str(place): value for place, value in enumerate(function.__defaults__ or ())}
+    uses = {
+        used: _used(value, seen | {id(function)})
+        for used, value in sorted(around.items())
+        if not inspect.ismodule(value) and id(value) not in seen | {id(function)}
+    }
+    return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest(), "uses": uses}
+
+
+def _used(value: Any, seen: frozenset[int]) -> Any:
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return _function(value, seen) if inspect.isfunction(value) else canonical(value)

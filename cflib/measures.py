@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +21,7 @@ from cflib.protocol import Job, Runtime
 from cflib.records import Record
 from cflib.training import Evaluation
 
-WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "trained", "excluded"}
+WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "excluded"}
 """Columns of whole numbers."""
 
 
@@ -45,6 +46,8 @@ class Tables:
     diagonal: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+    origins: list[dict[str, Any]] = field(default_factory=list)
+    """The commits, processors and locks under which the run was computed: several if it was resumed elsewhere."""
 
     def facts(self) -> dict[str, str]:
         """The few words that the progress line shows."""
@@ -55,7 +58,8 @@ class Tables:
 
     def to_arrays(self) -> dict[str, Any]:
         """Return all rows as arrays, for a checkpoint."""
-        about = {"events": self.events, "seconds": self.seconds, "kept": self.kept, "diagonal": self.diagonal}
+        names = ("events", "seconds", "kept", "diagonal", "origins")
+        about = {name: getattr(self, name) for name in names}
         tables = {name: getattr(self, name) for name in ("rounds", "clients", "clusters")}
         return {
             "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
@@ -71,6 +75,21 @@ class Tables:
         tables = json.loads(arrays["tables"].tobytes())
         return Tables(**tables, labels=list(arrays["history"]), triangles=list(arrays["triangles"]), **about)
 
+    def begin(self, origin: dict[str, Any]) -> None:
+        """Note under what the run is computed from here on; warn if that may change its bits."""
+        if self.origins and any(self.origins[-1][name] != origin[name] for name in ("instructions", "lock", "onednn")):
+            warnings.warn(f"resumed under {origin} after {self.origins[-1]}: bits may differ", stacklevel=3)
+        if origin not in self.origins:
+            self.origins.append(origin)
+
+    def forget_after(self, round: int) -> None:
+        """Drop the rows of a round that was not finished, so that it can be measured again."""
+        for name in ("rounds", "clients", "clusters", "events"):
+            setattr(self, name, [row for row in getattr(self, name) if row["round"] <= round])
+        self.labels = self.labels[: len(self.rounds)]
+        self.kept = [kept for kept in self.kept if kept <= round]
+        self.triangles = self.triangles[: len(self.kept)]
+
     def record(self, name: str, specification: Mapping[str, Any], made: Mapping[str, Any]) -> Record:
         """Return the finished record."""
         n = len(self.labels[0])
@@ -85,7 +104,7 @@ class Tables:
             kept=np.array(self.kept, dtype=np.int32),
             diagonal=self.diagonal,
             events=tuple(self.events),
-            provenance={**made, "seconds": round(self.seconds, 1)},
+            provenance={**made, "seconds": round(self.seconds, 1), "origins": self.origins},
         )
 
 
@@ -94,7 +113,9 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
     round_ = after.round
     row: dict[str, float] = {"round": round_, "clusters": len(after.models), "excluded": len(after.excluded)}
     row["watched"] = after.watched[-1] if len(after.watched) > len(before.watched) else np.nan
-    row["received_own"] = float(np.isclose(after.shares, own_cluster(after)).all(axis=1).mean())
+    given = ~np.isnan(after.shares).any(axis=1)  # the others choose for themselves
+    gaps = np.abs(after.shares - own_cluster(after)).max(axis=1)[given]
+    row["received_own"] = float((gaps < 1e-9).mean()) if given.any() else np.nan
     renewed = after.matrix is not None and after.matrix is not before.matrix
     row |= _partition_scores(spec, after, renewed=renewed)
     if _due(spec.measures.clients_every, round_, spec.rounds):
@@ -123,9 +144,11 @@ def _keeps(spec: Run, before: State, after: State) -> bool:
 def _partition_scores(spec: Run, state: State, *, renewed: bool) -> dict[str, float]:
     """Score the clusters against the truth, and by silhouette if this round's distances are known."""
     truth, labels = spec.federation.truth, renumber(state.labels)  # a model that no client chose leaves a gap
-    if truth.min() < 0 or labels.max() < 0:
+    if labels.max() < 0:
         return {}
-    scores = {k: v for k, v in metrics.score_partition(truth, labels).items() if k != "clusters"}
+    scores: dict[str, float] = {}
+    if truth.min() >= 0:
+        scores = {k: v for k, v in metrics.score_partition(truth, labels).items() if k != "clusters"}
     if state.matrix is None or not renewed:
         return scores
     there = np.flatnonzero((labels >= 0) & ~np.isnan(np.diagonal(state.matrix)))
@@ -170,6 +193,8 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
     summary: dict[str, float] = {}
     merged: dict[float, dict[str, float]] = {}
     for name, answers in found.items():
+        if not answers:
+            continue
         summary[f"accuracy_{name}"] = float(np.mean([a[f"accuracy_{name}"] for a in answers]))
         summary[f"accuracy_{name}_std"] = float(np.std([a[f"accuracy_{name}"] for a in answers]))
         summary[f"f1_{name}"] = float(np.mean([a[f"f1_{name}"] for a in answers]))

@@ -19,6 +19,22 @@ from cflib.grid import Method, State
 Combine = Callable[[Sequence[Weights], FloatArray], Weights]
 
 
+def _backend(arm: Arm) -> str:
+    """The Louvain of an arm: the authors of papers 000 and 001 use python-louvain."""
+    return "python-louvain" if _published(arm) else "networkx"
+
+
+def _update(arm: Arm) -> Callable[..., FloatArray]:
+    """The description of an arm: paper 004's code measures statistics and counters too."""
+    return choices.update_with_statistics if _published(arm) else choices.update
+
+
+def _published(arm: Arm) -> bool:
+    if arm not in ("corrected", "as_published"):
+        raise ValueError(f"arm is {arm!r}, expected 'corrected' or 'as_published'")
+    return arm == "as_published"
+
+
 def fedavg(*, combine: Combine = aggregation.weighted_mean) -> Method:
     """One model for all (McMahan et al., 2017); pass another ``combine`` for a robust baseline."""
     return Method("fedavg", combine=combine)
@@ -43,18 +59,18 @@ def louvain_cfl(
     arm: Arm = "corrected",
 ) -> Method:
     """Louvain communities every round (paper 000); as published, with the authors' python-louvain."""
-    backend = "python-louvain" if arm == "as_published" else "networkx"
+    backend = _backend(arm)
     gives: dict[str, Callable[[State], FloatArray]] = {
         "avg": choices.average,
-        "1nn": choices.nearest,
-        "wnn": partial(choices.nearest, k=3, beta=1.0),
+        "1nn": partial(choices.nearest, arrays=arrays),
+        "wnn": partial(choices.nearest, arrays=arrays, k=3, beta=1.0),
     }
     if give not in gives:
         raise ValueError(f"give is {give!r}, expected one of {sorted(gives)}")
     return Method(
         f"louvain_cfl_{give}",
         describe=choices.model,
-        compare=trusted_distances if arrays == "all" else partial(trusted_distances, arrays=arrays),
+        compare=partial(trusted_distances, arrays=arrays),
         cluster=partial(choices.communities, resolution=resolution, power=power, backend=backend),
         when=choices.every_round,
         give=gives[give],
@@ -64,21 +80,23 @@ def louvain_cfl(
 
 
 def late(*, round: int = 10, resolution: float = 1.0, power: float = 3, arm: Arm = "corrected") -> Method:
-    """One model until a round, then its Louvain communities apart (paper 000's Late)."""
-    backend = "python-louvain" if arm == "as_published" else "networkx"
+    """AVG up to a round, then the communities of that round apart (paper 000's Late)."""
     return Method(
         "late",
         describe=choices.model,
         compare=trusted_distances,
-        cluster=partial(choices.communities, resolution=resolution, power=power, backend=backend),
-        when=partial(choices.at_round, round=round),
+        cluster=partial(choices.communities, resolution=resolution, power=power, backend=_backend(arm)),
+        when=partial(choices.until_round, round=round),
+        give=partial(choices.average_then_own, round=round),
         combine=choices.plain_mean,
+        pool="memory",
+        choose="accuracy",
     )
 
 
 def agreement_cfl(*, threshold: float = 0.6, power: float = 3, arm: Arm = "corrected") -> Method:
     """Communities on which most of 21 resolutions agree, every round (paper 001)."""
-    backend = "python-louvain" if arm == "as_published" else "networkx"
+    backend = _backend(arm)
     return Method(
         "agreement_cfl",
         describe=choices.model,
@@ -157,12 +175,14 @@ def ocfl(
         raise ValueError(f"{algorithm!r}, {trigger!r}: expected one of {sorted(clusters)} and of {sorted(TRIGGERS)}")
     return Method(
         f"ocfl_{algorithm}",
-        describe=choices.update if arm == "corrected" else choices.update_with_statistics,
+        describe=_update(arm),
         compare=cosine_distances,
         cluster=clusters[algorithm],
         when=TRIGGERS[trigger],
+        give=choices.own_or_best,
         combine=choices.plain_mean,
         once=True,
+        choose="accuracy",
         watch=clustering_temperature,
     )
 
@@ -171,11 +191,13 @@ def sattler(*, eps1: float = 0.35, eps2: float = 0.35, cooldown: int = 20, arm: 
     """Recursive bipartition of clusters that stand still but are divided; 004's settings (its paper: 0.4, 1.6)."""
     return Method(
         "sattler",
-        describe=choices.update if arm == "corrected" else choices.update_with_statistics,
+        describe=_update(arm),
         compare=cosine_distances,
         cluster=clustering.bipartition,
         when=partial(choices.stationary_but_divided, eps1=eps1, eps2=eps2, cooldown=cooldown),
+        give=choices.own_or_best,
         combine=choices.plain_mean,
+        choose="accuracy",
     )
 
 
@@ -183,12 +205,14 @@ def briggs(*, round: int = 21, threshold: float = 0.05, arm: Arm = "corrected") 
     """Agglomerative clustering of the updates once, after some rounds; as paper 004 runs it."""
     return Method(
         "briggs",
-        describe=choices.update if arm == "corrected" else choices.update_with_statistics,
+        describe=_update(arm),
         compare=cosine_distances,
         cluster=partial(choices.merged, threshold=threshold, arm=arm),
         when=partial(choices.at_round, round=round),
+        give=choices.own_or_best,
         combine=choices.plain_mean,
         once=True,
+        choose="accuracy",
     )
 
 

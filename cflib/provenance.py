@@ -30,6 +30,7 @@ def provenance() -> dict[str, Any]:
         "lock": _digest(PROJECT / "requirements.lock"),
         "processor": processor,
         "instructions": instructions,
+        "cores": len(os.sched_getaffinity(0)),
         "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
         "system": sys.platform,
     }

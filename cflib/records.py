@@ -32,6 +32,17 @@ FORMAT = 1
 LARGEST = 1_500_000
 """Bytes that a committed record may have."""
 TABLES = ("rounds", "clients", "clusters")
+DAMAGE = (
+    KeyError,
+    ValueError,
+    TypeError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a file that was cut short or altered may raise."""
 
 
 class DamagedRecordError(ValueError):
@@ -81,7 +92,8 @@ class Record:
         hasher = hashlib.sha256(self.key.encode())
         for name, array in sorted(self._arrays().items()):
             hasher.update(name.encode() + str(array.dtype).encode() + str(array.shape).encode() + array.tobytes())
-        hasher.update(json.dumps(self.events, sort_keys=True).encode())
+        rest = [self.events, self.diagonal, self.specification]
+        hasher.update(json.dumps(rest, sort_keys=True).encode())
         return hasher.hexdigest()
 
     def to_bytes(self) -> bytes:
@@ -122,10 +134,10 @@ class Record:
                 events=tuple(about["events"]),
                 provenance=about["provenance"],
             )
-        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            if record.digest != about["digest"]:
+                raise DamagedRecordError(f"digest {record.digest}, expected {about['digest']}")
+        except DAMAGE as error:
             raise DamagedRecordError(f"not a readable record: {error}") from error
-        if record.digest != about["digest"]:
-            raise DamagedRecordError(f"digest {record.digest}, expected {about['digest']}")
         return record
 
     def _arrays(self) -> dict[str, Any]:
@@ -143,12 +155,14 @@ class Store:
     folder: Path
     also: tuple[Path, ...] = ()
     """Further folders to read from."""
+    largest: int | None = None
+    """Bytes that a record here may have; a larger one goes to the first of the other folders."""
 
     @staticmethod
     def of(preset: str = "quick") -> Store:
         """Return the store of a preset: ``long`` and ``paper`` results are kept for the commit, others in the cache."""
         kept, cached = folder("records", "CFLIB_RECORDS"), folder("cache/records", "CFLIB_RECORDS")
-        return Store(kept, (cached,)) if preset in ("long", "paper") else Store(cached, (kept,))
+        return Store(kept, (cached,), LARGEST) if preset in ("long", "paper") else Store(cached, (kept,))
 
     def path(self, key: str) -> Path:
         """Return where the record with this key is, or would be."""
@@ -182,23 +196,27 @@ class Store:
     def write(self, record: Record) -> Path:
         """Write a record whole or not at all."""
         content = record.to_bytes()
-        if len(content) > LARGEST:
-            raise ValueError(
-                f"record {record.key} has {len(content):,} bytes, the limit is {LARGEST:,}: keep fewer matrices, e.g. "
-                "Measures(matrices_every=10)"
+        place = self.folder
+        if self.largest is not None and len(content) > self.largest:
+            place = self.also[0] if self.also else self.folder
+            warnings.warn(
+                f"record {record.key} has {len(content):,} bytes, more than the {self.largest:,} that are committed; "
+                f"it is kept in {place.name} only: keep fewer matrices, e.g. Measures(matrices_every=10)",
+                stacklevel=2,
             )
-        write_atomically(self.path(record.key), content)
-        return self.path(record.key)
+        path = place / f"{record.key}.npz"
+        if not path.exists() or path.read_bytes() != content:
+            write_atomically(path, content)
+        return path
 
-    @contextlib.contextmanager
-    def lock(self, key: str) -> Iterator[None]:
-        """Hold the run with this key: a second process that wants it waits, then finds it done."""
-        locks = Path(tempfile.gettempdir()) / f"cflib-locks-{os.getuid()}"
-        locks.mkdir(mode=0o700, exist_ok=True)
-        name = hashlib.sha256(str(self.path(key).absolute()).encode()).hexdigest()[:20]
-        with (locks / name).open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
+
+@contextlib.contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold a lock file: a second process that wants it waits until it is free."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from cflib import checkpoints
 from cflib.experiment import Measures, Run
@@ -21,7 +23,7 @@ from cflib.models import initial_weights
 from cflib.places import folder
 from cflib.progress import Progress
 from cflib.provenance import provenance
-from cflib.records import Record, Store
+from cflib.records import Record, Store, lock
 from cflib.server import RoundError, parents, serve, start
 from cflib.simulation import Simulation
 
@@ -59,15 +61,16 @@ def run(
     store = store or Store.of()
     try:
         name = spec.key
-    except NoStableNameError:
+    except NoStableNameError as error:
+        warnings.warn(f"this run is neither kept nor resumable: {error}", stacklevel=2)
         return _simulate(spec, None, store, workers, progress, frozenset(snapshots), "uncached")
-    with store.lock(name):
+    place = _place(name)
+    with lock(place.with_suffix(".lock")):
         record = store.read(name)
         if record is None:
-            place = folder("checkpoints", "CFLIB_CHECKPOINTS") / name
             record = _simulate(spec, place, store, workers, progress, frozenset(snapshots), name)
             store.write(record)
-            checkpoints.discard(place)
+        checkpoints.discard(place)
     return record
 
 
@@ -82,13 +85,22 @@ def conduct(
     snapshots: frozenset[int] = frozenset(),
 ) -> Record:
     """Drive a run on any runtime and return its record; with a ``place`` it resumes from its last checkpoint."""
-    began = time.monotonic()
+    clock = time.monotonic()
     stored = checkpoints.load(place) if place is not None else None
     if stored is not None:
         state, tables = stored[0], Tables.from_arrays(stored[1])
     else:
         state, tables = opening or first_state(spec), Tables()
-    saved = time.monotonic()
+    made = _made(spec)
+    tables.begin({name: made[name] for name in ("commit", "instructions", "lock", "onednn")})
+
+    def save() -> None:
+        nonlocal clock
+        tables.seconds += time.monotonic() - clock
+        clock = time.monotonic()
+        if place is not None:
+            checkpoints.save(place, state, tables.to_arrays())
+
     if isinstance(progress, Progress):
         showing: contextlib.AbstractContextManager[Progress] = contextlib.nullcontext(progress)
     else:
@@ -101,18 +113,31 @@ def conduct(
                 line.update(state.round, **tables.facts())
                 if place is not None and state.round in snapshots:
                     checkpoints.save_snapshot(place, state)
-                if place is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                    tables.seconds += time.monotonic() - began
-                    began = time.monotonic()
-                    checkpoints.save(place, state, tables.to_arrays())
-                    saved = time.monotonic()
+                if time.monotonic() - clock > CHECKPOINT_SECONDS:
+                    save()
         except BaseException:
-            if place is not None and state.round > 0:
-                checkpoints.save(place, state, tables.to_arrays())
+            tables.forget_after(state.round)
+            if state.round > 0:
+                save()
             raise
-    tables.seconds += time.monotonic() - began
-    made = {**provenance(), "method": spec.method.name, "data": spec.federation.dataset.name}
+    tables.seconds += time.monotonic() - clock
     return tables.record(name, spec.specification if name != "uncached" else {}, made)
+
+
+def _made(spec: Run) -> dict[str, Any]:
+    """How the run is made: the machine and versions, and in words what the specification holds as checksums."""
+    split, data = spec.federation.partition, spec.federation.dataset
+    return {
+        **provenance(),
+        "method": spec.method.name,
+        "data": data.name,
+        "data_checksum": data.checksum,
+        "partition": f"{split.name}({', '.join(f'{k}={v}' for k, v in split.parameters.items())})",
+    }
+
+
+def _place(name: str) -> Path:
+    return folder("checkpoints", "CFLIB_CHECKPOINTS") / name
 
 
 def first_state(spec: Run) -> State:
@@ -135,7 +160,8 @@ def _simulate(
     snapshots: frozenset[int],
     name: str,
 ) -> Record:
-    opening = None if spec.start is None else _branch(spec, store, workers, progress)
+    resumes = place is not None and (place / "state.json").exists()
+    opening = None if spec.start is None or resumes else _branch(spec, store, workers, progress)
     runtime = Simulation(
         spec.federation,
         spec.network,
@@ -155,20 +181,17 @@ def _branch(spec: Run, store: Store, workers: int | None, progress: bool | Progr
     """Return the state from which a run starts that goes on from another: its clusters, the other's models."""
     assert spec.start is not None
     parent, round_ = spec.start
-    place = folder("checkpoints", "CFLIB_CHECKPOINTS") / parent.key
-    kept = checkpoints.load_snapshot(place, round_)
+    kept = checkpoints.load_snapshot(_place(parent.key), round_)
     if kept is None:
         # The models were not kept: the parent's first rounds are computed again, to the same bits.
-        prefix = replace(
-            parent, rounds=round_, measures=Measures(clients_every=round_, clients=(), server=(), matrices_every=round_)
-        )
-        place = folder("checkpoints", "CFLIB_CHECKPOINTS") / prefix.key
-        kept = checkpoints.load_snapshot(place, round_)
-        if kept is None:
-            with store.lock(prefix.key):
+        quiet = Measures(clients_every=round_, clients=(), server=(), matrices_every=round_)
+        prefix = replace(parent, rounds=round_, measures=quiet)
+        place = _place(prefix.key)
+        with lock(place.with_suffix(".lock")):
+            if checkpoints.load_snapshot(place, round_) is None:
                 _simulate(prefix, place, store, workers, progress, frozenset({round_}), prefix.key)
                 checkpoints.discard(place)
-            kept = checkpoints.load_snapshot(place, round_)
+        kept = checkpoints.load_snapshot(place, round_)
     if kept is None:
         raise RoundError(f"round {round_} of {parent.method.name} could not be made again")
     models, labels = kept

@@ -22,6 +22,9 @@ INCREMENTAL: dict[Any, Callable[..., FloatArray]] = {shifted_cosine: update_shif
 """Comparisons that can renew single rows instead of the whole matrix."""
 
 
+SAMPLING = 101  # marks the stream of random numbers that draws clients, apart from those that train them
+
+
 class RoundError(RuntimeError):
     """No client returned a usable reply, so the round could not be finished."""
 
@@ -61,13 +64,16 @@ def plan(method: Method, state: State, present: IntArray, *, seed: int, schedule
     if method.admit is not None and state.clustered is not None:
         newcomers = (state.labels < 0) & ~np.isin(np.arange(len(state.labels)), sorted(state.flagged))
     idle = np.isin(state.labels, sorted(state.stopped)) | np.isin(np.arange(len(state.labels)), sorted(state.flagged))
+    if method.once and state.clustered is not None and len(state.models) > 1:
+        # A client without a cluster that has nothing to choose between yet would train for nobody.
+        idle |= (state.labels < 0) & ~np.isnan(state.shares).any(axis=1)
     chosen = _sample(present[~idle[present] & ~newcomers[present]], state, seed=seed, schedule=schedule)
     jobs = [Job(int(i), state.round, "describe", (state.probe,)) for i in present[newcomers[present]]]
     sent: dict[bytes, tuple[Weights, ...]] = {}
     for client in chosen:
         row = state.shares[client].tobytes()
         models = sent[row] = sent.get(row) or received(state, int(client))
-        settings = schedule.settings.get(int(state.labels[client]), {})
+        settings = schedule.settings.get(int(state.labels[client]), {}) if len(state.models) > 1 else {}
         choose: Choice = method.choose if len(models) > 1 else "only"
         jobs.append(Job(int(client), state.round, "train", models, choose, settings))
     return sorted(jobs, key=lambda job: job.client)
@@ -81,9 +87,11 @@ def received(state: State, client: int) -> tuple[Weights, ...]:
 
 def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Reply], *, schedule: Schedule) -> State:
     """Return the state after the round: remember, regroup, combine, attribute."""
+    if not jobs:  # nobody is there: the round passes and changes nothing
+        return replace(state, round=state.round + 1, excluded={})
     sent = {job.client: job for job in jobs}
     usable, excluded = _sift(sent, replies, state.probe)
-    if jobs and not usable:
+    if not usable:
         raise RoundError(f"round {state.round + 1}: none of {len(jobs)} clients gave a usable reply: {excluded}")
     state = replace(state, excluded=excluded)
     state = _remember(method, state, sent, usable)
@@ -106,7 +114,7 @@ def generic_model(state: State, clusters: Sequence[int]) -> Weights:
 
 
 def _sample(candidates: IntArray, state: State, *, seed: int, schedule: Schedule) -> IntArray:
-    rng = np.random.default_rng((seed, 1, state.round))
+    rng = np.random.default_rng((seed, state.round, 0, SAMPLING))
     if schedule.per == "federation":
         groups = [(candidates, len(state.labels))]
     else:
@@ -148,13 +156,15 @@ def _remember(method: Method, state: State, sent: Mapping[int, Job], replies: Se
         job = sent[reply.client]
         if len(job.models) > 1:
             labels[reply.client] = reply.chosen
+        elif job.task == "train" and len(state.models) == 1 and labels[reply.client] < 0:
+            labels[reply.client] = 0
         if method.describe is None or (done and job.task == "train"):
             continue
-        told = (
-            reply.arrays[-1]
-            if job.task == "describe"
-            else method.describe(reply, job.models[reply.chosen], state.trainable)
-        )
+        start_from = job.models[reply.chosen]
+        if job.task == "describe":  # only the last array left the client
+            told = method.describe(reply, start_from[-1:], state.trainable[-1:])
+        else:
+            told = method.describe(reply, start_from, state.trainable)
         if job.task == "describe" and state.clustered is not None and method.admit is not None:
             labels[reply.client] = method.admit(state, told)
             flagged |= {reply.client} if labels[reply.client] < 0 else set()
@@ -165,7 +175,7 @@ def _remember(method: Method, state: State, sent: Mapping[int, Job], replies: Se
     matrix = _compare(method.compare, state)
     watched = state.watched
     if method.watch is not None and state.clustered is None:
-        watched = (*watched, method.watch(matrix[np.ix_(state.known, state.known)]))
+        watched = (*watched, float(method.watch(matrix[np.ix_(state.known, state.known)])))
     return replace(state, matrix=matrix, watched=watched)
 
 
@@ -194,7 +204,7 @@ def _regroup(method: Method, state: State) -> State:
         labels[np.setdiff1d(np.arange(len(labels)), state.known)] = -1
     top = len(state.models)
     for members in sets:
-        found = method.cluster(_material(state, members))
+        found = _check_found(method, members, method.cluster(_material(state, members)))
         labels[members] = np.where(found < 0, -1, top + found)
         top += int(found.max()) + 1
     keep = method.admit is not None or not method.once
@@ -204,6 +214,16 @@ def _regroup(method: Method, state: State) -> State:
         clustered=state.round if state.clustered is None else state.clustered,
         memory=state.memory if keep else {},
     )
+
+
+def _check_found(method: Method, members: IntArray, found: Any) -> IntArray:
+    labels = np.asarray(found)
+    if labels.shape != members.shape or not np.issubdtype(labels.dtype, np.integer) or labels.max() < 0:
+        raise ValueError(
+            f"the clusterer of {method.name} returned {labels.tolist()} for {len(members)} clients: return an integer "
+            "label for each, -1 for noise, and at least one cluster"
+        )
+    return labels
 
 
 def _material(state: State, members: IntArray) -> FloatArray:
@@ -225,9 +245,16 @@ def _combine(method: Method, before: State, state: State, trained: Sequence[Repl
     else:
         inherited = tuple(before.models[parent] for parent in origin)
         models = _aggregate(method, before, inherited, labels, trained)
-    if np.array_equal(before.labels, labels):
-        return replace(state, models=models, labels=labels)
-    return replace(state, models=models, labels=labels, losses=((),) * len(models), stopped=frozenset())
+    same = [np.array_equal(labels == new, before.labels == old) for new, old in enumerate(origin)]
+    return replace(
+        state,
+        models=models,
+        labels=labels,
+        losses=tuple(before.losses[old] if kept else () for kept, old in zip(same, origin, strict=True)),
+        stopped=frozenset(
+            new for new, (kept, old) in enumerate(zip(same, origin, strict=True)) if kept and old in before.stopped
+        ),
+    )
 
 
 def _aggregate(
@@ -271,4 +298,4 @@ def _follow(state: State, trained: Sequence[Reply], schedule: Schedule) -> State
 def _stalled(series: Sequence[float], patience: int, min_delta: float) -> bool:
     if len(series) <= patience:
         return False
-    return min(series[-patience:]) > min(series[:-patience]) - min_delta
+    return min(series[-patience:]) >= min(series[:-patience]) - min_delta

@@ -16,6 +16,7 @@ from cflib.models import Network
 from cflib.protocol import Job, Reply
 from cflib.training import Evaluation, Training, trainer
 
+DROPOUT = 103  # marks the stream of random numbers that decides who falls silent
 CHUNK = 1000  # images of the server's test set scored at once; fixed, so that sums do not depend on the workers
 
 
@@ -23,8 +24,8 @@ CHUNK = 1000  # images of the server's test set scored at once; fixed, so that s
 class Attendance:
     """Who is there: rounds in which clients join and leave, and who falls silent in the middle of a round.
 
-    ``joins`` and ``leaves`` map a client to a round (counted from 0), ``silent`` maps a round to clients that take
-    their job and never answer; ``dropout`` makes that happen at random, with this probability a job.
+    ``joins``, ``leaves`` and ``returns`` map a client to a round (counted from 0), ``silent`` maps a round to clients
+    that take their job and never answer; ``dropout`` makes that happen at random, with this probability a job.
     """
 
     joins: Mapping[int, int] = field(default_factory=dict)
@@ -51,7 +52,9 @@ class Attendance:
         """Tell whether the client of this job will answer it."""
         if job.client in self.silent.get(job.round, ()):
             return False
-        return self.dropout == 0 or np.random.default_rng((seed, 3, job.round, job.client)).random() >= self.dropout
+        return (
+            self.dropout == 0 or np.random.default_rng((seed, job.round, job.client, DROPOUT)).random() >= self.dropout
+        )
 
 
 class Simulation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,7 +13,9 @@ import pytest
 
 from cflib import methods
 from cflib.choices import at_round
+from cflib.experiment import Measures
 from cflib.keys import NoStableNameError, canonical, key
+from cflib.protocol import Schedule
 
 
 def outside(matrix):
@@ -44,9 +47,34 @@ def test_a_name_for_people_does_not_enter_the_key_and_neither_do_defaults():
 
 
 def test_a_function_from_outside_enters_with_its_source():
-    assert set(canonical(outside)) == {"function", "source"}
+    assert set(canonical(outside)) == {"function", "source", "uses"}
     assert canonical(at_round) == {"function": "cflib.choices.at_round"}
     assert canonical(partial(at_round, round=3))["with"] == {"round": 3}
+
+
+BETA = 2.0
+
+
+def scaled(matrix, power=BETA):
+    return outside(matrix) * BETA**power
+
+
+def recursive(n):
+    return 1 if n == 0 else recursive(n - 1)
+
+
+def test_what_a_function_from_outside_uses_enters_too(monkeypatch):
+    before = key(scaled)
+    monkeypatch.setitem(globals(), "BETA", 3.0)
+    assert key(scaled) != before
+    assert canonical(scaled)["uses"]["outside"]["function"].endswith("outside")
+    assert key(recursive)
+
+
+def test_whole_numbers_lists_and_tuples_set_the_same_thing():
+    assert canonical(1.0) == canonical(np.float64(1)) == 1
+    assert key(Schedule(share=1)) == key(Schedule())
+    assert key(Measures(clients=["received"])) == key(Measures())
 
 
 def test_arrays_sets_and_numpy_numbers_have_stable_names():
@@ -62,7 +90,9 @@ def test_arrays_sets_and_numpy_numbers_have_stable_names():
         (lambda x: x, "define it with def"),
         (partial(at_round, 3), "binds positional"),
         (object(), "no stable name"),
-        (len, "cannot be read"),
+        (len, "no plain function"),
+        (Counter().update, "no plain function"),
+        (len, "define one with def"),
     ],
 )
 def test_what_has_no_stable_name_is_refused(value, message):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cflib.records import DamagedRecordError, Record, Store, write_atomically
+from cflib.records import DamagedRecordError, Record, Store, lock, write_atomically
 
 
 def example(key: str = "abc", **changes) -> Record:
@@ -105,11 +105,14 @@ def test_a_record_that_holds_pickled_objects_is_refused(tmp_path):
         Record.from_bytes(path.read_bytes())
 
 
-def test_a_record_too_large_to_commit_is_refused_with_a_remedy(tmp_path):
+def test_a_record_too_large_to_commit_goes_to_the_cache_with_a_remedy(tmp_path):
     noise = np.random.default_rng(0).random((200, 4950)).astype(np.float32)
-    with pytest.raises(ValueError, match="matrices_every"):
-        Store(tmp_path).write(example(triangles=noise))
-    assert not list(tmp_path.iterdir())
+    store = Store(tmp_path / "kept", (tmp_path / "cache",), largest=1_500_000)
+    with pytest.warns(UserWarning, match="matrices_every"):
+        store.write(example(triangles=noise))
+    assert not store.path("abc").exists()
+    with pytest.warns(UserWarning, match="matrices_every"):
+        assert store.read("abc") is not None
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
@@ -122,7 +125,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
 
 
 def hold(folder, order):
-    with Store(folder).lock("abc"):
+    with lock(folder / "abc.lock"):
         order.put("in")
         time.sleep(0.3)
         order.put("out")

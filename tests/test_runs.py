@@ -94,7 +94,8 @@ def test_a_run_in_which_nobody_answers_stops_and_keeps_what_was_done(tmp_path):
 
 def test_a_run_with_a_lambda_works_but_is_not_kept(tmp_path):
     method = replace(methods.fedavg(), combine=lambda models, samples: models[0])
-    assert len(compute(digits_run(method)).rounds) == 3
+    with pytest.warns(UserWarning, match="neither kept nor resumable"):
+        assert len(compute(digits_run(method)).rounds) == 3
     assert not (tmp_path / "records").exists()
 
 
@@ -107,9 +108,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_the_same(tmp_path,
 
     def interrupt(tables, spec, before, after, runtime):
         seen.append(after.round)
-        if len(seen) in (3, 5):
+        measured(tables, spec, before, after, runtime)
+        if len(seen) in (3, 5):  # with the rows of the round already written
             raise KeyboardInterrupt
-        return measured(tables, spec, before, after, runtime)
 
     measured = runs.measure
     monkeypatch.setattr(runs, "measure", interrupt)
@@ -230,6 +231,7 @@ def test_attackers_hurt_and_a_robust_mean_helps():
         Attack((1, 4), labels=partial(attacks.label_flip, classes=10)),
         Attack((1, 4), collude=attacks.ipm),
         Attack((1, 4), collude=attacks.alie),
+        Attack((1, 4), collude=partial(attacks.force_aggregate, target=np.zeros(2410))),
         Attack((1, 4), update=attacks.random_weights),
     ],
 )
@@ -286,11 +288,38 @@ def test_provenance_names_versions_processor_and_seconds():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"rounds": 0}, "rounds is 0"), ({"start": (None, 9)}, "starts from round 9")]
+    ("changes", "message"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"start": (None, 9)}, "starts from round 9"),
+        ({"attack": Attack((3, 12), update=attacks.minus_grad)}, r"attack names clients \[12\]: there are 0 to 11"),
+        ({"attendance": Attendance(silent={0: (99,)})}, "attendance.silent names clients"),
+    ],
 )
 def test_impossible_runs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         digits_run(**changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"clients": ("recieved",)}, "recieved"), ({"server": ("cluster",)}, "cluster"), ({"every": 0}, "every is 0")],
+)
+def test_impossible_measures_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Measures(**options)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_dropped_with_a_warning_and_the_run_starts_again(tmp_path):
+    spec = digits_run(rounds=2)
+    place = tmp_path / "checkpoints" / spec.key
+    place.mkdir(parents=True)
+    (place / "state.json").write_text('{"format": 0}')
+    (place / ".model-1-0.npz-abc").write_bytes(b"left by a killed process")
+    with pytest.warns(UserWarning, match="cannot be used"):
+        record = compute(spec)
+    assert len(record.rounds) == 2
+    assert not place.exists()
 
 
 def test_golden_run_tells_when_results_change():

@@ -88,12 +88,34 @@ def test_a_client_never_seen_receives_the_mean_of_the_communities():
     np.testing.assert_allclose(last.shares[3], 1 / len(last.models))
 
 
-def test_late_keeps_one_model_until_its_round_and_starts_from_community_means():
+def test_late_is_avg_up_to_its_round_and_then_keeps_the_communities_apart():
     after = states(methods.late(round=3), Pull(TWO_GROUPS), rounds=4)
-    assert [len(s.models) for s in after] == [1, 1, 1, 2, 2]
-    assert after[3].clustered == 2
+    avg = states(methods.louvain_cfl("avg"), Pull(TWO_GROUPS), rounds=3)
+    for one, other in zip(after[:3], avg, strict=False):
+        assert [flatten(m).tolist() for m in one.models] == [flatten(m).tolist() for m in other.models]
+        np.testing.assert_array_equal(one.shares, other.shares)
+    assert after[3].shares.tolist() == [[1, 0], [1, 0], [0, 1], [0, 1]]
     np.testing.assert_allclose(centre(after[3], 0), [2, 0, 7])
     np.testing.assert_allclose(centre(after[3], 1), [-2, 0, 7])
+    np.testing.assert_allclose(centre(after[4], 0), [3, 0, 7.5])
+
+
+@pytest.mark.parametrize(
+    "method", [methods.ocfl("kmeans", trigger="algorithm_1", n_clusters=2), methods.briggs(round=1, threshold=0.2)]
+)
+def test_a_client_that_comes_after_the_shot_chooses_its_cluster(method):
+    runtime = Pull([*TWO_GROUPS, (-4, 0, 8)], joins={4: 2})
+    after = states(method, runtime, rounds=4)
+    assert after[2].labels.tolist() == [0, 0, 1, 1, -1]
+    assert np.isnan(after[2].shares[4]).all()
+    assert after[3].labels[4] == 1
+    assert {job.client: len(job.models) for job in runtime.asked[2]} == {0: 1, 1: 1, 2: 1, 3: 1, 4: 2}
+
+
+def test_with_one_cluster_a_late_comer_belongs_to_it():
+    after = states(methods.ifca(1), Pull([(1, 1, 1)] * 3, joins={2: 1}), rounds=2)
+    assert after[1].labels.tolist() == [0, 0, -1]
+    assert after[2].labels.tolist() == [0, 0, 0]
 
 
 def test_agreement_finds_the_groups():
@@ -249,11 +271,29 @@ def test_a_cluster_whose_members_are_all_absent_keeps_its_model_and_takes_them_b
 
 
 def test_a_new_cluster_without_replies_inherits_its_parents_model():
-    method = replace(methods.late(round=2), pool="replies")
-    runtime = Pull(TWO_GROUPS, gone={1: (2, 3)})
-    after = states(method, runtime, rounds=2)
+    method = replace(methods.briggs(round=2, threshold=0.2), once=False)
+    after = states(method, Pull(TWO_GROUPS, gone={1: (2, 3)}), rounds=2)
     assert after[2].labels.tolist() == [0, 0, 1, 1]
     assert centre(after[2], 1) == centre(after[1], 0)
+
+
+def test_a_split_takes_absent_members_along():
+    method = methods.sattler(eps1=10, eps2=0.1, cooldown=0)
+    after = states(method, Pull([*TWO_GROUPS, (-4, 0, 8)], gone={1: (4,)}), rounds=2)[-1]
+    assert after.labels.tolist() == [0, 0, 1, 1, 1]
+
+
+def test_a_round_without_clients_passes_and_changes_nothing():
+    after = states(methods.louvain_cfl("1nn"), Pull(TWO_GROUPS, gone={0: (0, 1, 2, 3)}), rounds=2)
+    assert centre(after[1]) == centre(after[0])
+    assert after[2].labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [-1, -1, -1, -1], [0.0, 1.0, 0.0, 1.0]])
+def test_a_clusterer_that_returns_nonsense_is_named(labels):
+    method = replace(methods.briggs(round=1), name="mine", cluster=lambda distances: np.array(labels))
+    with pytest.raises(ValueError, match="the clusterer of mine returned"):
+        states(method, Pull(TWO_GROUPS), rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +351,7 @@ def test_clusters_may_have_their_own_training_settings():
     runtime = Pull(TWO_GROUPS)
     schedule = Schedule(settings={1: {"epochs": 7}})
     states(methods.oracle([0, 0, 1, 1]), runtime, rounds=1, schedule=schedule)
+    states(methods.fedavg(), Pull(TWO_GROUPS), rounds=1, schedule=Schedule(settings={0: {"epochs": 7}}))
     assert [dict(job.settings) for job in runtime.asked[0]] == [{}, {}, {"epochs": 7}, {"epochs": 7}]
 
 
@@ -359,6 +400,7 @@ def test_unknown_names_are_refused_with_what_there_is():
         (partial(methods.louvain_cfl, "2nn"), "give is '2nn'"),
         (partial(methods.bias_clustering, "birch"), "algorithm is 'birch'"),
         (partial(methods.ocfl, "hdbscan", trigger="now"), "first_rise"),
+        (partial(methods.ocfl, arm="published"), "arm is 'published'"),
         (partial(Schedule, share=0), "share is 0"),
         (partial(Schedule, per="town"), "per is 'town'"),
         (partial(Schedule, patience=0), "patience is 0"),
