@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cflib import checkpoints
+from cflib.arrays import IntArray, Weights
 from cflib.experiment import Measures, Run
 from cflib.grid import State
 from cflib.keys import NoStableNameError
@@ -27,7 +28,7 @@ from cflib.records import Record, Store, lock
 from cflib.server import RoundError, parents, serve, start
 from cflib.simulation import Simulation
 
-__all__ = ["CHECKPOINT_SECONDS", "Measures", "Run", "Store", "conduct", "first_state", "run", "run_all"]
+__all__ = ["CHECKPOINT_SECONDS", "Measures", "Run", "Store", "conduct", "first_state", "models_after", "run", "run_all"]
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -177,24 +178,40 @@ def _simulate(
         runtime.close()
 
 
+def models_after(
+    spec: Run,
+    round: int | None = None,
+    *,
+    store: Store | None = None,
+    workers: int | None = None,
+    progress: bool | Progress = True,
+) -> tuple[tuple[Weights, ...], IntArray]:
+    """Return the cluster models and labels after a round (counted from 1, by default the last) of a run.
+
+    Records hold no weights. Models that were not kept as a snapshot are computed again, to the same bits.
+    """
+    round = round or spec.rounds
+    kept = checkpoints.load_snapshot(_place(spec.key), round)
+    if kept is None:
+        quiet = Measures(clients_every=round, clients=(), server=(), matrices_every=round)
+        prefix = replace(spec, rounds=round, measures=quiet)
+        place = _place(prefix.key)
+        with lock(place.with_suffix(".lock")):
+            kept = checkpoints.load_snapshot(place, round)
+            if kept is None:
+                _simulate(prefix, place, store or Store.of(), workers, progress, frozenset({round}), prefix.key)
+                checkpoints.discard(place)
+                kept = checkpoints.load_snapshot(place, round)
+    if kept is None:
+        raise RoundError(f"round {round} of {spec.method.name} could not be made again")
+    return kept
+
+
 def _branch(spec: Run, store: Store, workers: int | None, progress: bool | Progress) -> State:
     """Return the state from which a run starts that goes on from another: its clusters, the other's models."""
     assert spec.start is not None
     parent, round_ = spec.start
-    kept = checkpoints.load_snapshot(_place(parent.key), round_)
-    if kept is None:
-        # The models were not kept: the parent's first rounds are computed again, to the same bits.
-        quiet = Measures(clients_every=round_, clients=(), server=(), matrices_every=round_)
-        prefix = replace(parent, rounds=round_, measures=quiet)
-        place = _place(prefix.key)
-        with lock(place.with_suffix(".lock")):
-            if checkpoints.load_snapshot(place, round_) is None:
-                _simulate(prefix, place, store, workers, progress, frozenset({round_}), prefix.key)
-                checkpoints.discard(place)
-        kept = checkpoints.load_snapshot(place, round_)
-    if kept is None:
-        raise RoundError(f"round {round_} of {parent.method.name} could not be made again")
-    models, labels = kept
+    models, labels = models_after(parent, round_, store=store, workers=workers, progress=progress)
     state = first_state(spec)
     if spec.method.models is None:
         models = tuple(models[p] for p in parents(labels, state.labels))

@@ -104,13 +104,13 @@ def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Re
     return replace(state, shares=method.give(state))
 
 
-def generic_model(state: State, clusters: Sequence[int]) -> Weights:
+def generic_model(models: Sequence[Weights], labels: IntArray, clusters: Sequence[int]) -> Weights:
     """Combine chosen cluster models into one, weighed by their numbers of clients (paper 002's generic models)."""
-    unknown = sorted(set(clusters) - set(range(len(state.models))))
+    unknown = sorted(set(clusters) - set(range(len(models))))
     if unknown or not len(clusters):
-        raise ValueError(f"clusters {unknown or 'none'} asked for, there are {len(state.models)} (0 to k-1)")
-    sizes = np.array([max(1, int((state.labels == c).sum())) for c in clusters], dtype=float)
-    return aggregation.weighted_mean([state.models[c] for c in clusters], sizes)
+        raise ValueError(f"clusters {unknown or 'none'} asked for, there are {len(models)} (0 to k-1)")
+    sizes = np.array([max(1, int((labels == c).sum())) for c in clusters], dtype=float)
+    return aggregation.weighted_mean([models[c] for c in clusters], sizes)
 
 
 def _sample(candidates: IntArray, state: State, *, seed: int, schedule: Schedule) -> IntArray:

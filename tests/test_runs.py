@@ -21,9 +21,9 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
-from cflib.runs import run
-from cflib.server import RoundError
-from cflib.simulation import Attendance
+from cflib.runs import models_after, run
+from cflib.server import RoundError, generic_model
+from cflib.simulation import Attendance, Simulation
 from cflib.training import Training
 
 GROUPS = 3
@@ -161,6 +161,20 @@ def test_kept_snapshots_spare_the_parents_rounds():
     finally:
         runs.serve = original
     assert began == [2]
+
+
+def test_models_of_a_finished_run_can_be_had_again_and_combined_on_demand():
+    spec = digits_run(methods.oracle([0] * 4 + [1] * 4 + [2] * 4), rounds=2)
+    record = compute(spec)
+    models, labels = models_after(spec, progress=False)
+    np.testing.assert_array_equal(labels, record.labels[-1])
+    simulation = Simulation(spec.federation, spec.network, spec.training, seed=0)
+    scores = simulation.score([*models, generic_model(models, labels, [0, 2])])
+    found = record.clusters.query("round == 2")["accuracy"].to_numpy()
+    np.testing.assert_allclose([s.accuracy for s in scores[:3]], found, rtol=1e-6)
+    assert scores[0].per_class[7:].mean() == scores[2].per_class[:4].mean() == 0
+    assert scores[3].per_class[:4].mean() > 0
+    assert scores[3].per_class[7:].mean() > 0
 
 
 EXPECTED = {

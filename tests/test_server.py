@@ -357,10 +357,10 @@ def test_clusters_may_have_their_own_training_settings():
 
 def test_a_generic_model_combines_chosen_clusters_by_their_sizes():
     last = states(methods.oracle([0, 1, 1, 1]), Pull([(4, 0, 0), (0, 4, 0), (0, 4, 0), (0, 4, 0)]), rounds=1)[-1]
-    assert flatten(generic_model(last, [0, 1])).tolist() == [0.5, 1.5, 0]
-    assert flatten(generic_model(last, [1])).tolist() == centre(last, 1)
+    assert flatten(generic_model(last.models, last.labels, [0, 1])).tolist() == [0.5, 1.5, 0]
+    assert flatten(generic_model(last.models, last.labels, [1])).tolist() == centre(last, 1)
     with pytest.raises(ValueError, match=r"clusters \[2\] asked for, there are 2"):
-        generic_model(last, [2])
+        generic_model(last.models, last.labels, [2])
 
 
 ALL = {name: make for name, make in methods.ROWS.items() if name != "oracle"}
