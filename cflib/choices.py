@@ -141,10 +141,15 @@ def average(state: State) -> FloatArray:
     return np.full((n, k), 1 / k)
 
 
-def nearest(state: State, *, k: int = 1, beta: float = 1.0, arrays: Literal["all", "kernels"] = "all") -> FloatArray:
-    """Give a known client the community model nearest to its own, or a blend of the k nearest; others the mean."""
+def nearest(
+    state: State, *, k: int = 1, beta: float = 1.0, arrays: Literal["all", "kernels"] = "all", since: int = 1
+) -> FloatArray:
+    """Give a known client the community model nearest to its own, or a blend of the k nearest; others the mean.
+
+    Before ``since`` rounds are finished everyone gets the mean.
+    """
     rows, known = average(state), state.known
-    if len(known):
+    if len(known) and state.round >= since:
         distances = cross_trusted_distances([state.memory[i].description for i in known], state.models, arrays=arrays)
         rows[known] = (
             attribution.nearest(distances) if k == 1 else attribution.weighted_nearest(distances, k=k, beta=beta)

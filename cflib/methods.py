@@ -58,12 +58,15 @@ def louvain_cfl(
     arrays: Literal["all", "kernels"] = "all",
     arm: Arm = "corrected",
 ) -> Method:
-    """Louvain communities every round (paper 000); as published, with the authors' python-louvain."""
+    """Louvain communities every round (paper 000).
+
+    As published: with python-louvain, and WNN one round later than 1NN (L-7).
+    """
     backend = _backend(arm)
     gives: dict[str, Callable[[State], FloatArray]] = {
         "avg": choices.average,
         "1nn": partial(choices.nearest, arrays=arrays),
-        "wnn": partial(choices.nearest, arrays=arrays, k=3, beta=1.0),
+        "wnn": partial(choices.nearest, arrays=arrays, k=3, beta=1.0, since=2 if _published(arm) else 1),
     }
     if give not in gives:
         raise ValueError(f"give is {give!r}, expected one of {sorted(gives)}")

@@ -73,6 +73,12 @@ def test_weighted_nearest_gives_convex_shares():
     assert (last.shares[:2, 0] > last.shares[:2, 1]).all()
 
 
+def test_as_published_wnn_starts_a_round_later():
+    after = states(methods.louvain_cfl("wnn", arm="as_published"), Pull(TWO_GROUPS), rounds=2)
+    assert (after[1].shares == 0.5).all()
+    assert (after[2].shares != 0.5).all()
+
+
 def test_communities_average_the_last_model_of_absent_members_too():
     runtime = Pull(TWO_GROUPS, gone={1: (1, 3)})
     after = states(methods.louvain_cfl("1nn"), runtime, rounds=2)
