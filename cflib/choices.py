@@ -74,9 +74,13 @@ def exemplars(distances: FloatArray, *, arm: Arm = "corrected") -> IntArray:
 
 
 def merged(distances: FloatArray, *, threshold: float, arm: Arm = "corrected") -> IntArray:
-    """Merge by average linkage up to a threshold; as published, the cosines are taken for distances (O-7)."""
+    """Merge by average linkage up to a threshold; as published, the cosines are taken for distances (O-7).
+
+    There only 25 names were at hand: the clients of further clusters belong to none and are never updated again.
+    """
     if arm == "as_published":
-        return clustering.agglomerative(1 - distances, threshold=threshold, as_published=True)
+        labels = clustering.agglomerative(1 - distances, threshold=threshold, as_published=True)
+        return np.where(labels < 25, labels, -1)
     return clustering.agglomerative(distances, threshold=threshold)
 
 

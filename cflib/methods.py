@@ -14,7 +14,7 @@ from cflib import aggregation, choices, clustering
 from cflib.arrays import FloatArray, IntArray, Weights
 from cflib.choices import Arm
 from cflib.distances import clustering_temperature, cosine_distances, shifted_cosine, trusted_distances
-from cflib.grid import Method, State
+from cflib.grid import Method, State, own_cluster
 
 Combine = Callable[[Sequence[Weights], FloatArray], Weights]
 
@@ -191,7 +191,10 @@ def ocfl(
 
 
 def sattler(*, eps1: float = 0.35, eps2: float = 0.35, cooldown: int = 20, arm: Arm = "corrected") -> Method:
-    """Recursive bipartition of clusters that stand still but are divided; 004's settings (its paper: 0.4, 1.6)."""
+    """Recursive bipartition of clusters that stand still but are divided.
+
+    The settings are those that paper 004 states; its script has 2.5, 1.0 and 40, Sattler et al. 0.4, 1.6 and 20.
+    """
     return Method(
         "sattler",
         describe=_update(arm),
@@ -212,7 +215,7 @@ def briggs(*, round: int = 21, threshold: float = 0.05, arm: Arm = "corrected") 
         compare=cosine_distances,
         cluster=partial(choices.merged, threshold=threshold, arm=arm),
         when=partial(choices.at_round, round=round),
-        give=choices.own_or_best,
+        give=own_cluster if _published(arm) else choices.own_or_best,
         combine=choices.plain_mean,
         once=True,
         choose="accuracy",

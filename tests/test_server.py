@@ -229,6 +229,14 @@ def test_as_published_briggs_takes_cosines_for_distances_and_joins_the_most_diff
     assert after.labels.tolist() == [0, 1, 0, 1]
 
 
+def test_as_published_briggs_drops_the_clients_beyond_25_clusters_for_good():
+    runtime = Pull([(4, 0, 0)] * 30)  # all cosines are 1, which the published code takes for far apart
+    after = states(methods.briggs(round=1, arm="as_published"), runtime, rounds=3)
+    assert after[1].labels.tolist() == [*range(25), -1, -1, -1, -1, -1]
+    assert [job.client for job in runtime.asked[2]] == list(range(25))
+    assert after[3].labels.tolist() == after[1].labels.tolist()
+
+
 def test_ifca_clients_choose_and_models_specialise():
     method = methods.ifca(2)
     runtime = Pull([(2, 2, 2), (2, 2, 2), (-2, -2, -2)])
