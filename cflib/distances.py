@@ -147,11 +147,6 @@ def minkowski_distances(updates: Vectors, *, p: float = 2) -> FloatArray:
     return distances + distances.T
 
 
-def euclidean_distances(updates: Vectors) -> FloatArray:
-    """Return the Euclidean distances ``(n, n)``: paper 002's comparison of bias vectors."""
-    return minkowski_distances(updates, p=2)
-
-
 def to_similarity(distances: ArrayLike, *, power: float = 3) -> FloatArray:
     """Return ``((max - d) / (max - min)) ** power`` over the off-diagonal minimum and maximum (paper 000, eq. 3).
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cflib.arrays import FloatArray, IntArray, Weights, flatten, unflatten
+from cflib.metrics import accuracy_of_confusion, macro_f1_of_confusion
 from cflib.models import Network, generators, load_tensorflow, template
 
 EVALUATION_BATCH = 500
@@ -92,14 +93,12 @@ class Evaluation:
     @property
     def accuracy(self) -> float:
         """Share of samples predicted right."""
-        return int(np.trace(self.confusion)) / self.samples
+        return accuracy_of_confusion(self.confusion)
 
     @property
     def macro_f1(self) -> float:
         """Mean F1 over the classes that occur in the truth or in the predictions, as scikit-learn takes it."""
-        occurrences = self.confusion.sum(axis=0) + self.confusion.sum(axis=1)
-        there = occurrences > 0
-        return float(np.mean(2 * np.diagonal(self.confusion)[there] / occurrences[there]))
+        return macro_f1_of_confusion(self.confusion)
 
     @property
     def per_class(self) -> FloatArray:

@@ -125,7 +125,6 @@ def test_minkowski_distances_agree_with_scipy(p):
     vectors = np.random.default_rng(1).normal(size=(6, 11))
     kind = {"metric": "chebyshev"} if np.isinf(p) else {"metric": "minkowski", "p": p}
     np.testing.assert_allclose(d.minkowski_distances(vectors, p=p), cdist(vectors, vectors, **kind), atol=1e-12)
-    np.testing.assert_allclose(d.euclidean_distances(vectors), cdist(vectors, vectors), atol=1e-12)
 
 
 @given(updates, st.randoms(use_true_random=False))
