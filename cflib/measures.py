@@ -19,6 +19,7 @@ from cflib.experiment import Run
 from cflib.grid import State, own_cluster
 from cflib.protocol import Job, Runtime
 from cflib.records import Record
+from cflib.server import received
 from cflib.training import Evaluation
 
 WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "excluded"}
@@ -177,8 +178,7 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
         for client in present:
             row = rows[view][client]
             if row.tobytes() not in mixed:
-                chooses = np.isnan(row).any()
-                mixed[row.tobytes()] = state.models if chooses else (aggregation.mix(state.models, row),)
+                mixed[row.tobytes()] = received(state.models, row)
             models = mixed[row.tobytes()]
             choose = spec.method.choose if len(models) > 1 else "only"
             jobs.append(Job(int(client), state.round, "evaluate", models, choose))

@@ -72,17 +72,16 @@ def plan(method: Method, state: State, present: IntArray, *, seed: int, schedule
     sent: dict[bytes, tuple[Weights, ...]] = {}
     for client in chosen:
         row = state.shares[client].tobytes()
-        models = sent[row] = sent.get(row) or received(state, int(client))
+        models = sent[row] = sent.get(row) or received(state.models, state.shares[client])
         settings = schedule.settings.get(int(state.labels[client]), {}) if len(state.models) > 1 else {}
         choose: Choice = method.choose if len(models) > 1 else "only"
         jobs.append(Job(int(client), state.round, "train", models, choose, settings))
     return sorted(jobs, key=lambda job: job.client)
 
 
-def received(state: State, client: int) -> tuple[Weights, ...]:
-    """Return the model that the client is given, or all of them if it chooses for itself."""
-    row = state.shares[client]
-    return state.models if np.isnan(row).any() else (aggregation.mix(state.models, row),)
+def received(models: tuple[Weights, ...], row: FloatArray) -> tuple[Weights, ...]:
+    """Return the model that a client's row of shares gives it, or all of them if it chooses for itself."""
+    return models if np.isnan(row).any() else (aggregation.mix(models, row),)
 
 
 def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Reply], *, schedule: Schedule) -> State:
