@@ -6,7 +6,7 @@ hashed and changed one cell at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -146,15 +146,20 @@ def average(state: State) -> FloatArray:
 
 
 def nearest(
-    state: State, *, k: int = 1, beta: float = 1.0, arrays: Literal["all", "kernels"] = "all", since: int = 1
+    state: State,
+    *,
+    k: int = 1,
+    beta: float = 1.0,
+    compare: Callable[[Sequence[Weights], Sequence[Weights]], FloatArray] = cross_trusted_distances,
+    since: int = 1,
 ) -> FloatArray:
     """Give a known client the community model nearest to its own, or a blend of the k nearest; others the mean.
 
-    Before ``since`` rounds are finished everyone gets the mean.
+    ``compare`` measures from clients to communities. Before ``since`` rounds are finished everyone gets the mean.
     """
     rows, known = average(state), state.known
     if len(known) and state.round >= since:
-        distances = cross_trusted_distances([state.memory[i].description for i in known], state.models, arrays=arrays)
+        distances = compare([state.memory[i].description for i in known], state.models)
         rows[known] = (
             attribution.nearest(distances) if k == 1 else attribution.weighted_nearest(distances, k=k, beta=beta)
         )

@@ -21,6 +21,7 @@ from cflib.arrays import (
     check_distances,
     check_models,
     check_vectors,
+    flatten,
 )
 
 Vectors = FloatArray | Sequence[FloatArray]
@@ -104,6 +105,16 @@ def cosine_distances(updates: Vectors) -> FloatArray:
     return distances
 
 
+def model_cosine_distances(models: Sequence[Weights]) -> FloatArray:
+    """Return ``1 - cosine`` between whole models ``(n, n)``: paper 000's alternative to the trusted distance."""
+    return cosine_distances([flatten(model) for model in check_models(models)])
+
+
+def cross_model_cosine_distances(models: Sequence[Weights], references: Sequence[Weights]) -> FloatArray:
+    """Return ``1 - cosine`` from n clients to m community models, ``(n, m)``."""
+    return model_cosine_distances([*models, *references])[: len(models), len(models) :]
+
+
 def shifted_cosine(updates: Vectors) -> FloatArray:
     """Return the similarities ``1 + cosine`` of paper 003 (eq. 4), within [0, 2]; the diagonal is 2."""
     return 1.0 + cosine_similarities(updates)
@@ -145,6 +156,22 @@ def minkowski_distances(updates: Vectors, *, p: float = 2) -> FloatArray:
                 total[i, i + 1 :] += (gaps**p).sum(axis=1)
     distances = total if np.isinf(p) else total ** (1 / p)
     return distances + distances.T
+
+
+def coordinates(distances: ArrayLike) -> FloatArray:
+    """Return points ``(n, n)`` that have these Euclidean distances, by classical scaling; the widest direction first.
+
+    However many parameters n clients have, n numbers each say all about their distances.
+
+    >>> np.abs(coordinates([[0, 3], [3, 0]])).round(6)
+    array([[1.5, 0. ],
+           [1.5, 0. ]])
+    """
+    squares = check_distances(distances) ** 2
+    means = squares.mean(axis=0)
+    values, vectors = np.linalg.eigh((means + means[:, None] - squares - means.mean()) / 2)
+    points: FloatArray = vectors[:, ::-1] * np.sqrt(np.maximum(values[::-1], 0))
+    return points
 
 
 def to_similarity(distances: ArrayLike, *, power: float = 3) -> FloatArray:

@@ -13,7 +13,15 @@ from typing import Any, Literal
 from cflib import aggregation, choices, clustering
 from cflib.arrays import FloatArray, IntArray, Weights
 from cflib.choices import Arm
-from cflib.distances import clustering_temperature, cosine_distances, shifted_cosine, trusted_distances
+from cflib.distances import (
+    clustering_temperature,
+    cosine_distances,
+    cross_model_cosine_distances,
+    cross_trusted_distances,
+    model_cosine_distances,
+    shifted_cosine,
+    trusted_distances,
+)
 from cflib.grid import Method, State, own_cluster
 
 Combine = Callable[[Sequence[Weights], FloatArray], Weights]
@@ -50,30 +58,43 @@ def oracle(labels: Sequence[int]) -> Method:
     return Method("oracle", initial=partial(choices.given, labels=tuple(int(x) for x in labels)))
 
 
+MODEL_DISTANCES: dict[str, tuple[Callable[..., FloatArray], Callable[..., FloatArray]]] = {
+    "trusted": (trusted_distances, cross_trusted_distances),
+    "kernels": (partial(trusted_distances, arrays="kernels"), partial(cross_trusted_distances, arrays="kernels")),
+    "cosine": (model_cosine_distances, cross_model_cosine_distances),
+}
+"""Distances between models: among clients, and from clients to community models."""
+
+
 def louvain_cfl(
     give: Literal["avg", "1nn", "wnn"] = "1nn",
     *,
     resolution: float = 1.0,
     power: float = 3,
-    arrays: Literal["all", "kernels"] = "all",
+    distance: Literal["trusted", "kernels", "cosine"] = "trusted",
     arm: Arm = "corrected",
 ) -> Method:
     """Louvain communities every round (paper 000).
 
-    As published: with python-louvain, and WNN one round later than 1NN (L-7).
+    ``distance``: trusted over all arrays, trusted over kernels alone (without biases and batch normalisation), or the
+    cosine distance. As published: with python-louvain, and WNN one round later than 1NN (L-7).
     """
     backend = _backend(arm)
+    if distance not in MODEL_DISTANCES:
+        raise ValueError(f"distance is {distance!r}, expected one of {sorted(MODEL_DISTANCES)}")
+    compare, cross = MODEL_DISTANCES[distance]
+    nearest = choices.nearest if distance == "trusted" else partial(choices.nearest, compare=cross)
     gives: dict[str, Callable[[State], FloatArray]] = {
         "avg": choices.average,
-        "1nn": partial(choices.nearest, arrays=arrays),
-        "wnn": partial(choices.nearest, arrays=arrays, k=3, beta=1.0, since=2 if _published(arm) else 1),
+        "1nn": nearest,
+        "wnn": partial(nearest, k=3, beta=1.0, since=2 if _published(arm) else 1),
     }
     if give not in gives:
         raise ValueError(f"give is {give!r}, expected one of {sorted(gives)}")
     return Method(
         f"louvain_cfl_{give}",
         describe=choices.model,
-        compare=partial(trusted_distances, arrays=arrays),
+        compare=compare,
         cluster=partial(choices.communities, resolution=resolution, power=power, backend=backend),
         when=choices.every_round,
         give=gives[give],

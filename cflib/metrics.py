@@ -211,6 +211,24 @@ def learning_gap(personal: ArrayLike, general: ArrayLike) -> float:
     return float(abs(_check_values(personal, "personal F1").mean() - _check_values(general, "general F1").mean()))
 
 
+def bimodality(values: ArrayLike) -> float:
+    """Return Sarle's coefficient ``(skewness^2 + 1) / kurtosis``, within (0, 1]: 1 for two points, 5/9 if uniform.
+
+    Above 5/9 the values gather at two ends rather than in the middle; adding or multiplying a number changes nothing.
+    Equal values have no shape: 0.
+
+    >>> bimodality([0, 0, 1, 1])
+    1.0
+    """
+    checked = _check_values(values, "values")
+    centred = checked - checked.mean()
+    square = float(np.mean(centred**2))
+    if square == 0:
+        return 0.0
+    skewness = float(np.mean(centred**3)) / square**1.5
+    return float((skewness**2 + 1) * square**2 / np.mean(centred**4))
+
+
 def confidence_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
     """Return the mean of n independent values with its Student-t interval; one value has the interval (-inf, inf).
 

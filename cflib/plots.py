@@ -65,6 +65,23 @@ def matrix(
     return ax
 
 
+def heat_map(
+    ax: Axes, table: ArrayLike, rows: Sequence[Any], columns: Sequence[Any], *, label: str = "", **options: Any
+) -> Axes:
+    """Draw a table of numbers as colours, each cell with its number; NaN stays blank."""
+    values = np.asarray(table, dtype=float)
+    image = ax.imshow(values, aspect="auto", cmap=options.pop("cmap", "viridis"), **options)
+    for (i, j), value in np.ndenumerate(values):
+        if np.isfinite(value):
+            red, green, blue, _ = image.cmap(image.norm(value))
+            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark else "black", fontsize=8)
+    ax.set_xticks(range(len(columns)), [str(name) for name in columns])
+    ax.set_yticks(range(len(rows)), [str(name) for name in rows])
+    colour_bar(ax, image, label)
+    return ax
+
+
 def curve(
     ax: Axes, rounds: ArrayLike, runs: ArrayLike, *, label: str, colour: str | None = None, **options: Any
 ) -> Axes:

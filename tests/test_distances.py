@@ -229,3 +229,12 @@ def test_large_but_finite_weights_are_accepted():
 def test_bad_input_is_refused_with_its_value(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_cosine_distances_of_models_are_those_of_their_flat_vectors():
+    rng = np.random.default_rng(0)
+    models = [[rng.normal(size=(2, 3)), rng.normal(size=3)] for _ in range(5)]
+    flat = np.stack([np.concatenate([array.ravel() for array in model]) for model in models])
+    np.testing.assert_allclose(d.model_cosine_distances(models), d.cosine_distances(flat), atol=1e-12)
+    cross = d.cross_model_cosine_distances(models[:3], models[3:])
+    np.testing.assert_allclose(cross, d.cosine_distances(flat)[:3, 3:], atol=1e-12)

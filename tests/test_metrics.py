@@ -332,3 +332,12 @@ def test_importing_the_module_does_not_import_scikit_learn_or_scipy():
     code = "import sys, cflib.metrics; print(any(m in sys.modules for m in ('sklearn', 'scipy')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_bimodality_is_that_of_known_shapes_and_ignores_scale():
+    uniform = np.linspace(0, 1, 20001)
+    assert metrics.bimodality(uniform) == pytest.approx(5 / 9, abs=1e-3)
+    assert metrics.bimodality(np.random.default_rng(0).normal(size=20000)) == pytest.approx(1 / 3, abs=0.02)
+    assert metrics.bimodality([0, 0, 0, 1, 1, 1]) == pytest.approx(1)
+    assert metrics.bimodality(7 * uniform**2 - 3) == pytest.approx(metrics.bimodality(uniform**2))
+    assert metrics.bimodality([2, 2, 2]) == 0

@@ -52,6 +52,13 @@ def test_an_oracle_with_too_few_labels_is_refused():
         states(methods.oracle([0]), Pull(TWO_GROUPS), rounds=1)
 
 
+@pytest.mark.parametrize("distance", ["kernels", "cosine"])
+def test_louvain_cfl_finds_the_groups_by_other_distances(distance):
+    last = states(methods.louvain_cfl("1nn", distance=distance), Pull(TWO_GROUPS), rounds=2)[-1]
+    assert last.labels.tolist() == states(methods.louvain_cfl("1nn"), Pull(TWO_GROUPS), rounds=2)[-1].labels.tolist()
+    assert last.shares.argmax(axis=1).tolist() == last.labels.tolist()
+
+
 def test_louvain_cfl_finds_the_groups_in_the_first_round_and_gives_the_nearest_model():
     last = states(methods.louvain_cfl("1nn"), Pull(TWO_GROUPS), rounds=1)[-1]
     assert last.labels.tolist() == [0, 0, 1, 1]
@@ -412,6 +419,7 @@ def test_unknown_names_are_refused_with_what_there_is():
     for call, message in [
         (partial(methods.get, "flick"), "no method 'flick': there are fedavg"),
         (partial(methods.louvain_cfl, "2nn"), "give is '2nn'"),
+        (partial(methods.louvain_cfl, distance="euclid"), "distance is 'euclid'"),
         (partial(methods.bias_clustering, "birch"), "algorithm is 'birch'"),
         (partial(methods.ocfl, "hdbscan", trigger="now"), "first_rise"),
         (partial(methods.ocfl, arm="published"), "arm is 'published'"),
