@@ -103,6 +103,13 @@ def generators(network: Network) -> list[Any]:
     return [variable for variable in template(network).non_trainable_variables if id(variable) not in weights]
 
 
+def layers(network: Network) -> dict[str, tuple[int, ...]]:
+    """The layers that hold weights, in the order of depth: name -> the places of their arrays in the weights."""
+    places = {id(variable): place for place, variable in enumerate(template(network).weights)}
+    held = {layer.name: [places[id(v)] for v in layer.weights if id(v) in places] for layer in template(network).layers}
+    return {name: tuple(found) for name, found in held.items() if found}
+
+
 def initial_weights(network: Network, seed: int) -> list[FloatArray]:
     """Initial weights, a function of the network and the seed alone (the same on every machine).
 

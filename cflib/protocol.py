@@ -39,6 +39,8 @@ class Reply:
     chosen: int = 0
     samples: int = 1
     scores: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+    """Why there is nothing to use, if the client or the way to it failed; the server leaves the client out."""
 
 
 class Runtime(Protocol):
@@ -57,7 +59,8 @@ class Runtime(Protocol):
 class Schedule:
     """Who trains in a round, how, and until when.
 
-    ``share`` of the clients train each round, drawn over the whole federation or within each cluster. ``settings``
+    ``share`` of the clients train each round, drawn over the whole federation or within each cluster, but no fewer than
+    ``least`` (Flower's servers ask for two) where there are as many. ``settings``
     overrides the training of single clusters. A cluster whose mean training loss has not fallen by ``min_delta``
     within ``patience`` rounds stops: its clients keep receiving its model and train no more (paper 002).
     """
@@ -67,6 +70,7 @@ class Schedule:
     settings: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     patience: int | None = None
     min_delta: float = 0.0
+    least: int = 1
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -75,3 +79,5 @@ class Schedule:
             raise ValueError(f"per is {self.per!r}, expected 'federation' or 'cluster'")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience is {self.patience}, expected at least 1 round, or None never to stop")
+        if self.least < 1:
+            raise ValueError(f"least is {self.least}, expected at least 1 client")

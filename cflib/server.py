@@ -122,7 +122,7 @@ def _sample(candidates: IntArray, state: State, *, seed: int, schedule: Schedule
     drawn = [
         group
         if schedule.share == 1
-        else rng.choice(group, min(len(group), max(1, round(schedule.share * size))), False)
+        else rng.choice(group, min(len(group), max(schedule.least, round(schedule.share * size))), False)
         for group, size in groups
         if len(group)
     ]
@@ -136,8 +136,13 @@ def _sift(sent: Mapping[int, Job], replies: Sequence[Reply], like: Weights) -> t
     for reply in sorted(replies, key=lambda reply: reply.client):
         if reply.client not in sent:
             continue
-        shapes = [np.shape(array) for array in (like if sent[reply.client].task == "train" else like[-1:])]
-        if [np.shape(array) for array in reply.arrays] != shapes:
+        job = sent[reply.client]
+        shapes = [np.shape(array) for array in (like if job.task == "train" else like[-1:])]
+        if reply.error:
+            excluded[reply.client] = reply.error
+        elif not 0 <= reply.chosen < len(job.models) or reply.samples < 1:
+            excluded[reply.client] = f"chose model {reply.chosen} of {len(job.models)}, with {reply.samples} samples"
+        elif [np.shape(array) for array in reply.arrays] != shapes:
             excluded[reply.client] = "wrong shapes"
         elif not all(np.isfinite(array).all() for array in reply.arrays):
             excluded[reply.client] = "not finite"

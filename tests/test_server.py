@@ -347,6 +347,15 @@ def test_sampling_draws_a_share_of_the_federation_or_of_each_cluster(share, per,
         assert {int(state.labels[job.client]) for job in jobs} == {0, 1}
 
 
+def test_sampling_draws_no_fewer_than_the_least_where_there_are_as_many():
+    method = methods.oracle([0] * 5 + [1] * 2 + [2])
+    state = start(method, 8, lambda i: ZERO)
+    jobs = plan(method, state, np.arange(8), seed=3, schedule=Schedule(share=0.5, per="cluster", least=2))
+    assert np.bincount(state.labels[[job.client for job in jobs]]).tolist() == [2, 2, 1]
+    with pytest.raises(ValueError, match="least is 0, expected at least 1 client"):
+        Schedule(least=0)
+
+
 def test_sampling_depends_on_seed_and_round_alone():
     method, schedule = methods.fedavg(), Schedule(share=0.3)
     state = start(method, 20, lambda i: ZERO)
