@@ -182,13 +182,19 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
             models = mixed[row.tobytes()]
             choose = spec.method.choose if len(models) > 1 else "only"
             jobs.append(Job(int(client), state.round, "evaluate", models, choose))
+        replies = [reply for reply in runtime.map(jobs) if _is_confusion(reply.arrays, spec.network.classes)]
         found[view] = [
             {
                 "client": reply.client,
                 f"accuracy_{view}": metrics.accuracy_of_confusion(reply.arrays[0]),
                 f"f1_{view}": metrics.macro_f1_of_confusion(reply.arrays[0]),
             }
-            for reply in runtime.map(jobs)
+            for reply in replies
+        ]
+        missing = sorted({job.client for job in jobs} - {reply.client for reply in replies})
+        tables.events += [
+            {"round": state.round, "client": client, "event": f"not evaluated: no usable reply ({view})"}
+            for client in missing
         ]
     summary: dict[str, float] = {}
     merged: dict[float, dict[str, float]] = {}
@@ -204,6 +210,13 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
             merged.setdefault(client, {"round": state.round, "client": client, "label": label}).update(answer)
     tables.clients += [merged[client] for client in sorted(merged)]
     return summary
+
+
+def _is_confusion(arrays: Sequence[Any], classes: int) -> bool:
+    """Tell whether a reply holds one confusion matrix; a client elsewhere may send anything."""
+    return [np.shape(array) for array in arrays] == [(classes, classes)] and bool(
+        np.isfinite(arrays[0]).all() and (arrays[0] >= 0).all() and arrays[0].any()
+    )
 
 
 def _try_on_server(tables: Tables, spec: Run, state: State, runtime: ScoringRuntime) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from cflib.client import Attack, conspire, perform
 from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Job, Reply
-from cflib.training import Evaluation, Training, trainer
+from cflib.training import Evaluation, Trainer, Training, trainer
 
 DROPOUT = 103  # marks the stream of random numbers that decides who falls silent
 CHUNK = 1000  # images of the server's test set scored at once; fixed, so that sums do not depend on the workers
@@ -57,6 +57,18 @@ class Attendance:
         )
 
 
+def score(models: Sequence[Weights], federation: Federation, engine: Trainer, pool: Executor) -> list[Evaluation]:
+    """Evaluate models on the server's own test data, in fixed pieces, so that the sums do not depend on the pool."""
+    images, labels = federation.server()
+    pieces = [(m, slice(low, low + CHUNK)) for m in range(len(models)) for low in range(0, len(labels), CHUNK)]
+    found = pool.map(lambda piece: engine.evaluate(models[piece[0]], images[piece[1]], labels[piece[1]]), pieces)
+    totals: list[Evaluation | None] = [None] * len(models)
+    for (m, _), result in zip(pieces, found, strict=True):
+        so_far = totals[m]
+        totals[m] = result if so_far is None else so_far + result
+    return [total for total in totals if total is not None]
+
+
 class Simulation:
     """Runs jobs in a thread pool; every client trains on one thread, so results do not depend on ``workers``."""
 
@@ -89,17 +101,7 @@ class Simulation:
 
     def score(self, models: Sequence[Weights]) -> list[Evaluation]:
         """Evaluate models on the server's own test data."""
-        images, labels = self.federation.server()
-        pieces = [(m, slice(low, low + CHUNK)) for m in range(len(models)) for low in range(0, len(labels), CHUNK)]
-        engine = trainer(self.network, self.training)
-        found = self.pool.map(
-            lambda piece: engine.evaluate(models[piece[0]], images[piece[1]], labels[piece[1]]), pieces
-        )
-        totals: list[Evaluation | None] = [None] * len(models)
-        for (m, _), result in zip(pieces, found, strict=True):
-            so_far = totals[m]
-            totals[m] = result if so_far is None else so_far + result
-        return [total for total in totals if total is not None]
+        return score(models, self.federation, trainer(self.network, self.training), self.pool)
 
     def close(self) -> None:
         """End the worker threads."""
