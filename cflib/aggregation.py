@@ -62,12 +62,27 @@ def trimmed_mean(models: Sequence[Weights], *, share: float) -> list[FloatArray]
     >>> trimmed_mean([[np.array([x])] for x in (-50.0, 1.0, 2.0, 3.0, 90.0)], share=0.2)
     [array([2.])]
     """
-    if not 0 <= share < 0.5:
-        raise ValueError(f"share is {share}, expected a number from 0 to below 0.5: it is cut from each end")
     checked = check_models(models)
-    # The small addition keeps 0.29 * 100 = 28.999... at 29; the bound keeps at least one value.
-    cut = min(int(share * len(checked) + 1e-9), (len(checked) - 1) // 2)
-    return _middle_mean(checked, cut)
+    return _middle_mean(checked, _cut(share, len(checked)))
+
+
+def trimmed_shares(models: Sequence[Weights], *, share: float) -> FloatArray:
+    """Return for each model ``(n,)`` the part of its weights that the trimmed mean cuts away.
+
+    Of equal values those of the first clients count as lower.
+
+    >>> trimmed_shares([[np.array([x, x])] for x in (-50.0, 1.0, 2.0, 3.0, 90.0)], share=0.2)
+    array([1., 0., 0., 0., 1.])
+    """
+    checked = check_models(models)
+    n = len(checked)
+    cut, gone, total = _cut(share, n), np.zeros(n), sum(array.size for array in checked[0])
+    for arrays in zip(*checked, strict=True):
+        rows = [np.ravel(array) for array in arrays]
+        for low in range(0, rows[0].size, SORTED_BLOCK):
+            order = np.argsort(np.stack([row[low : low + SORTED_BLOCK] for row in rows]), axis=0, kind="stable")
+            gone += np.bincount(np.concatenate([order[:cut].ravel(), order[n - cut :].ravel()]), minlength=n)
+    return gone / max(total, 1)
 
 
 def krum(models: Sequence[Weights], *, attackers: int) -> list[FloatArray]:
@@ -78,6 +93,16 @@ def krum(models: Sequence[Weights], *, attackers: int) -> list[FloatArray]:
 
     >>> krum([[np.array([x])] for x in (0.9, 1.0, 1.2, 1.3, 50.0)], attackers=1)
     [array([1.])]
+    """
+    checked = check_models(models)
+    return checked[int(np.argmin(krum_scores(checked, attackers=attackers)))]
+
+
+def krum_scores(models: Sequence[Weights], *, attackers: int) -> FloatArray:
+    """Return for each model ``(n,)`` the sum of squared distances by which Krum chooses; the outliers score highest.
+
+    >>> krum_scores([[np.array([x])] for x in (0.0, 1.0, 2.0, 3.0, 9.0)], attackers=1)
+    array([ 5.,  2.,  2.,  5., 85.])
     """
     from cflib.distances import minkowski_distances
 
@@ -94,8 +119,8 @@ def krum(models: Sequence[Weights], *, attackers: int) -> list[FloatArray]:
         if arrays[0].size:
             squared += minkowski_distances([np.ravel(array) for array in arrays], p=2) ** 2
     np.fill_diagonal(squared, np.inf)
-    scores = np.sort(squared, axis=1)[:, : n - attackers - 2].sum(axis=1)
-    return checked[int(np.argmin(scores))]
+    scores: FloatArray = np.sort(squared, axis=1)[:, : n - attackers - 2].sum(axis=1)
+    return scores
 
 
 def mix(models: Sequence[Weights], weights: ArrayLike) -> list[FloatArray]:
@@ -116,6 +141,14 @@ def mix(models: Sequence[Weights], weights: ArrayLike) -> list[FloatArray]:
     except ValueError:
         checked = check_models(models, who="model")  # raises again, naming the model by its place in the full list
     return checked[0] if len(used) == 1 else _weighted_mean(checked, shares[used])
+
+
+def _cut(share: float, n: int) -> int:
+    """How many of n values the trimmed mean cuts from each end."""
+    if not 0 <= share < 0.5:
+        raise ValueError(f"share is {share}, expected a number from 0 to below 0.5: it is cut from each end")
+    # The small addition keeps 0.29 * 100 = 28.999... at 29; the bound keeps at least one value.
+    return min(int(share * n + 1e-9), (n - 1) // 2)
 
 
 def _check_weights(weights: ArrayLike, n: int) -> FloatArray:

@@ -1,7 +1,7 @@
 """What malicious clients send: the minus-grad attack of paper 003 and the usual others.
 
 An ``update`` is one flat vector ``(p,)``, ``updates`` are ``(n, p)`` or a list of flat vectors; results keep their
-type. The first five attacks need only the attacker's own update or labels; the last three assume that it knows what
+type. The first five attacks need only the attacker's own update or labels; the last four assume that it knows what
 the others send. An attacker is one who replaces its update, so every function returns a single vector (or labels).
 """
 
@@ -131,6 +131,20 @@ def force_aggregate(target: ArrayLike, updates: Vectors, weights: ArrayLike, *, 
     rest = np.concatenate([others @ block for block in blocks(checked)])
     forced: FloatArray = (shares.sum() * wanted.astype(np.float64) - rest) / shares[attacker]
     return forced.astype(np.result_type(wanted.dtype, _kind(checked)))
+
+
+def force_mean(updates: Vectors, weights: ArrayLike, *, scale: float = -1.0) -> FloatArray:
+    """Return the update that makes the weighted mean ``scale`` times what the others alone would give (eq. 3).
+
+    ``weights`` are the m others' and the attackers' sum, last. -1 turns the others' step round, 0 stops the model.
+
+    >>> force_mean(np.array([[1.0], [3.0]]), [1, 1, 2])
+    array([-6.])
+    """
+    checked, shares = check_vectors(updates), np.asarray(weights, dtype=np.float64)
+    others = shares[:-1] / shares[:-1].sum()
+    target = scale * np.concatenate([others @ block for block in blocks(checked)])
+    return force_aggregate(target.astype(_kind(checked)), checked, shares)
 
 
 def _check_update(update: ArrayLike) -> FloatArray:
