@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,6 +145,56 @@ def client_graph(
         graph, places, dict(enumerate(names)) if names else None, ax=ax, font_size=8, font_color="white"
     )
     ax.set_axis_off()
+    return ax
+
+
+def vectors(ax: Axes, rows: ArrayLike, *, truth: ArrayLike | None = None, label: str = "bias") -> Axes:
+    """Draw one short vector a client as a row of colours around 0, with a line between true groups."""
+    values = np.asarray(rows, dtype=float)
+    most = float(np.abs(values).max()) or 1.0
+    image = ax.imshow(values, aspect="auto", cmap="RdBu_r", vmin=-most, vmax=most)
+    for edge in np.flatnonzero(np.diff(np.asarray(truth))) if truth is not None else ():
+        ax.axhline(edge + 0.5, color="black", linewidth=1)
+    ax.set(xlabel="class", ylabel="client")
+    ax.set_xticks(range(values.shape[1]))
+    _client_ticks(ax.yaxis, len(values))
+    colour_bar(ax, image, label)
+    return ax
+
+
+def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike) -> Axes:
+    """Draw clients as points in the plane, coloured by group and numbered; equal scales, so that distances count."""
+    places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
+    shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
+    ax.scatter(*places.T, c=shades, edgecolors="black", s=60, linewidths=0.6)
+    for client, place in enumerate(places):
+        ax.annotate(str(client), place, xytext=(5, 4), textcoords="offset points", fontsize=7)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.15)
+    return ax
+
+
+TASKS = {"train": "o", "describe": "D", "flagged": "x"}
+"""What a client does in a round, and its mark in a timeline."""
+
+
+def timeline(ax: Axes, labels: ArrayLike, tasks: Sequence[Mapping[int, str]], absent: ArrayLike) -> Axes:
+    """Draw who is in which cluster over rounds, and does what: labels ``(rounds, n)``, a task by client a round.
+
+    ``absent`` ``(rounds, n)`` is true where a client is not there; its cluster's colour is then pale.
+    """
+    clusters, gone = np.asarray(labels), np.asarray(absent)
+    for (round, client), cluster in np.ndenumerate(clusters):
+        if cluster >= 0:
+            colour, alpha = COLOURS[cluster % len(COLOURS)], 0.12 if gone[round, client] else 0.55
+            ax.barh(client, 1, left=round + 0.5, height=0.9, color=colour, alpha=alpha, linewidth=0)
+        task = tasks[round].get(client)
+        if task is not None:
+            ax.plot(round + 1, client, TASKS[task], color="black", markersize=6 if task == "flagged" else 3.5)
+    for task, mark in TASKS.items():
+        ax.plot([], [], mark, color="black", markersize=5, label=task)
+    ax.set(xlabel="round", ylabel="client", xlim=(0.5, len(clusters) + 0.5), ylim=(clusters.shape[1] - 0.4, -0.6))
+    ax.set_yticks(range(clusters.shape[1]))
     return ax
 
 
