@@ -189,18 +189,19 @@ def cluster_classes(
     overlap: bool,
     balance: bool,
     rng: Rng,
+    samples: Count = None,
     as_published: bool = False,
     test_labels: Tests = None,
 ) -> Partition:
     """Draw clients from three clusters of classes, with or without common classes (paper 004's four splits).
 
     Out of balance, the clusters have 20, 47 and 33 % of the clients, and each draws its class weights from Dir(1). A
-    client draws N / n samples *with replacement*, 70 % to train and 30 % to test, and keeps those that differ, so
-    clients of a cluster share some. Training samples come from ``labels``, test samples from ``test_labels`` or from
-    30 % of ``labels`` set aside first. ``as_published`` draws before it splits, as the authors do: a client's test
-    samples may then be another's training samples (O-23), and ``test_labels`` are not used.
+    client draws ``samples`` (N / n by default) *with replacement*, 70 % to train and 30 % to test, and keeps those that
+    differ, so clients of a cluster share some. Training samples come from ``labels``, test samples from ``test_labels``
+    or from 30 % of ``labels`` set aside first. ``as_published`` draws before it splits, as the authors do: a client's
+    test samples may then be another's training samples (O-23), and ``test_labels`` are not used.
     """
-    settings = {"overlap": overlap, "balance": balance, "as_published": as_published}
+    settings = {"overlap": overlap, "balance": balance, "samples": samples, "as_published": as_published}
     pool = _Pool("cluster_classes", labels, n_clients, rng, None if as_published else test_labels, **settings)
     if pool.classes != 10 or n_clients < 3:
         raise ValueError(f"{n_clients} clients and {pool.classes} classes: the splits need 3 or more, and 10 classes")
@@ -209,7 +210,7 @@ def cluster_classes(
     weights = np.ones((3, 10)) if balance else rng.dirichlet(np.ones(10), size=3)
     for cluster, classes in enumerate(OVERLAPPING if overlap else SEPARATE):
         weights[cluster, np.setdiff1d(np.arange(10), classes)] = 0.0
-    total, draws = pool.labels.size, pool.labels.size // n_clients
+    total, draws = pool.labels.size, samples or pool.labels.size // n_clients
     aside = np.zeros(total, dtype=bool)
     aside[rng.permutation(total)[: round(0.3 * total)]] = pool.tests is None
     train, test = [], []

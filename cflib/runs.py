@@ -45,14 +45,20 @@ CHECKPOINT_SECONDS = 60.0
 
 
 def run_all(
-    specs: Sequence[Run], *, store: Store | None = None, workers: int | None = None, progress: bool = True
+    specs: Sequence[Run],
+    *,
+    store: Store | None = None,
+    workers: int | None = None,
+    progress: bool = True,
+    snapshots: Iterable[int] = (),
 ) -> list[Record]:
     """Return the records of several runs, computing those that are missing, under one line of progress."""
+    snapshots = tuple(snapshots)
     records = []
     with Progress("", sum(spec.rounds for spec in specs), enabled=progress) as line:
         for number, spec in enumerate(specs, start=1):
             line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
-            records.append(run(spec, store=store, workers=workers, progress=line))
+            records.append(run(spec, store=store, workers=workers, progress=line, snapshots=snapshots))
             line.skip(spec.rounds)
     return records
 

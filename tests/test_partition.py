@@ -313,6 +313,12 @@ def test_only_the_published_draw_tests_with_samples_others_train_on():
     assert not apart(corrected.train)
 
 
+def test_clients_of_paper_004_draw_as_many_samples_as_asked():
+    made = split("cluster_classes", labels=labels_of([3000] * 10), n_clients=15, samples=100, test_labels=TESTS)
+    assert {part.size for part in made.train} <= set(range(65, 71))
+    assert {part.size for part in made.test} <= set(range(25, 31))
+
+
 def test_clients_of_an_imbalanced_cluster_share_their_class_weights():
     labels = labels_of([3000] * 10)
     made = split("cluster_classes", labels=labels, balance=False, test_labels=TESTS)
