@@ -59,7 +59,7 @@ def perform(
         update = flatten(subtract(weights, start))
         if np.isfinite(update).all():  # a client that diverged is left out by the server, attacker or not
             rng = np.random.default_rng((seed, job.round, job.client, ATTACK))
-            weights = shifted(start, _call(attack.update, update, rng=rng))
+            weights = shifted(start, call(attack.update, update, rng=rng))
     arrays = weights if job.task == "train" else [weights[-1].copy()]  # a view would keep the whole model
     return Reply(job.client, arrays, chosen, len(labels), {"loss": loss, "steps": float(steps)})
 
@@ -83,7 +83,7 @@ def conspire(attack: Attack, jobs: Sequence[Job], replies: Sequence[Reply]) -> l
         return list(replies)
     samples = {reply.client: reply.samples for reply in replies}
     weights = [samples[c] for c in honest] + [sum(samples[c] for c in updates if c in attack.clients)]
-    agreed = _call(attack.collude, updates=np.stack(list(honest.values())), weights=np.array(weights, dtype=float))
+    agreed = call(attack.collude, updates=np.stack(list(honest.values())), weights=np.array(weights, dtype=float))
     return [
         replace(r, arrays=shifted(start[r.client].models[r.chosen], agreed))
         if r.client in attack.clients and r.client in start
@@ -100,7 +100,7 @@ def _choose(job: Job, data: ClientData, engine: Trainer) -> int:
     return int(np.argmax([engine.evaluate(m, data.test_images, data.test_labels).accuracy for m in job.models]))
 
 
-def _call(attack: Callable[..., FloatArray], *arguments: Any, **offered: Any) -> FloatArray:
+def call(attack: Callable[..., FloatArray], *arguments: Any, **offered: Any) -> FloatArray:
     """Call an attack with those of the offered keywords that it asks for."""
     wanted = inspect.signature(attack).parameters
     return attack(*arguments, **{name: value for name, value in offered.items() if name in wanted})

@@ -1,0 +1,94 @@
+"""Runs that go on from one common run: watched FedAvg, and what may follow from any of its rounds.
+
+A one-shot method is FedAvg up to its clustering. So FedAvg is run once, keeping FLIC's matrix, and the clusters of any
+round and reading, the clients that were never drawn, or a round in which all report, start from its models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cflib import aggregation, choices, methods
+from cflib.arrays import check_labels
+from cflib.experiment import Run
+from cflib.methods import Combine
+from cflib.progress import Progress
+from cflib.protocol import Schedule
+from cflib.records import Record, Store
+from cflib.runs import run
+from cflib.simulation import Attendance
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def watched(spec: Run) -> Run:
+    """Return the same run with FLIC's similarities kept beside it; they change nothing in the training."""
+    flic = methods.flic()
+    return replace(spec, method=replace(spec.method, describe=flic.describe, compare=flic.compare))
+
+
+def continued(
+    parent: Run, round: int, labels: ArrayLike, *, rounds: int, combine: Combine = aggregation.weighted_mean
+) -> Run:
+    """Return FLIC after its clustering: these clusters go on, each from the parent's model of this round.
+
+    Clients with label -1 were never drawn; they stay away until they are ``admitted``.
+    """
+    found = check_labels(labels, noise=True)
+    away = Attendance(joins={int(client): rounds for client in np.flatnonzero(found < 0)})
+    initial = partial(choices.given, labels=tuple(found.tolist()))
+    method = replace(
+        methods.flic(combine=combine), describe=None, compare=None, cluster=None, when=None, initial=initial
+    )
+    return replace(parent, method=method, rounds=rounds, start=(parent, round), attendance=away)
+
+
+def admitted(child: Run) -> Run:
+    """Return one more round, in which the clients that were never drawn take the cluster most accurate for them."""
+    unseen = child.attendance.joins
+    if not unseen:
+        raise ValueError("every client was drawn before the clustering: cluster earlier to have some to admit")
+    others = set(range(child.federation.n_clients)) - set(unseen)
+    return replace(
+        child,
+        rounds=child.rounds + 1,
+        start=(child, child.rounds),
+        schedule=Schedule(),
+        attendance=Attendance(leaves=dict.fromkeys(sorted(others), 0)),
+    )
+
+
+def asked(parent: Run, round: int) -> Run:
+    """Return one more round after this one, in which all clients report: what FLIC does without."""
+    return replace(watched(parent), rounds=round + 1, start=(parent, round), schedule=Schedule())
+
+
+def gather(
+    specs: Mapping[Name, Run],
+    *,
+    store: Store,
+    compute: Callable[[Name], bool] = lambda name: True,
+    snapshots: Iterable[int] = (),
+) -> dict[Name, Record]:
+    """Return by name the records of several runs under one line of progress.
+
+    Finished runs are read, others are computed if ``compute`` says so of their name, and left out if not.
+    """
+    found: dict[Name, Record] = {}
+    rounds, kept = sum(spec.rounds for spec in specs.values()), tuple(snapshots)
+    with Progress("", rounds) as line:
+        for number, (name, spec) in enumerate(specs.items(), start=1):
+            line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
+            record = store.read(spec.key)
+            if record is None and compute(name):
+                record = run(spec, store=store, progress=line, snapshots=kept)
+            if record is not None:
+                found[name] = record
+            line.skip(spec.rounds)
+    return found

@@ -1,0 +1,92 @@
+"""Defences against poisoning as detectors: whom each sets apart, given what every client sends in one round.
+
+FLIC's clusters carry no names; here a cluster is held against the truth, as paper 003 does, and set apart if most of
+its clients attack. Krum and the trimmed mean are told how many attack and set apart that many: the outliers that they
+rank highest. So either kind gets its best case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cflib import aggregation, clustering
+from cflib.arrays import FloatArray, Weights, check_labels, flatten, subtract
+from cflib.client import ATTACK, Attack, call
+from cflib.distances import shifted_cosine
+from cflib.experiment import Run
+from cflib.protocol import Job
+from cflib.simulation import Simulation
+
+BoolArray = NDArray[np.bool_]
+
+
+def census(spec: Run, model: Weights, *, round: int, workers: int | None = None) -> FloatArray:
+    """Return the updates ``(n, p)`` that all clients send if the model reaches everyone in this round (from 1)."""
+    jobs = [Job(client, round - 1, "train", (model,)) for client in range(spec.federation.n_clients)]
+    runtime = Simulation(
+        spec.federation, spec.network, spec.training, seed=spec.seed, attack=spec.attack, workers=workers
+    )
+    try:
+        return np.stack([flatten(subtract(reply.arrays, model)) for reply in runtime.map(jobs)])
+    finally:
+        runtime.close()
+
+
+def poison(updates: FloatArray, attack: Attack, *, seed: int = 0) -> FloatArray:
+    """Return the updates ``(n, p)`` with those of the attackers replaced, clients holding equally many samples.
+
+    Poisoned labels act before training and cannot be put in afterwards: take a ``census`` of the attacked run instead.
+    """
+    if attack.labels is not None:
+        raise ValueError("an attack on labels acts before training: take a census of a run with this attack")
+    attackers, sent = np.array(attack.clients, dtype=np.int64), updates.copy()
+    if not attackers.size:
+        return sent
+    if attack.update is not None:
+        for client in attackers:
+            rng = np.random.default_rng((seed, 0, client, ATTACK))
+            sent[client] = call(attack.update, updates[client], rng=rng)
+        return sent
+    honest = np.delete(updates, attackers, axis=0)
+    assert attack.collude is not None
+    sent[attackers] = call(attack.collude, updates=honest, weights=np.array([1.0] * len(honest) + [len(attackers)]))
+    return sent
+
+
+def set_apart(labels: ArrayLike, attackers: ArrayLike) -> BoolArray:
+    """Return who is in a cluster in which attackers (a mask) are the majority; label -1 is nobody's cluster.
+
+    >>> set_apart([0, 0, 0, 1, 1, -1], [True, True, False, False, True, True])
+    array([ True,  True,  True, False, False, False])
+    """
+    clusters, culprits = check_labels(labels, noise=True), np.asarray(attackers, dtype=bool)
+    shares = [culprits[clusters == cluster].mean() for cluster in range(clusters.max() + 1)]
+    apart: BoolArray = (clusters >= 0) & (np.array([*shares, 0.0])[clusters] > 0.5)
+    return apart
+
+
+def detect(updates: FloatArray, attackers: Sequence[int]) -> dict[str, BoolArray]:
+    """Return whom each defence sets apart among clients that send ``updates`` ``(n, p)``.
+
+    Krum is missing where it is not defined, with half of the clients or more attacking.
+    """
+    n, count = len(updates), len(attackers)
+    culprits = np.isin(np.arange(n), list(attackers))
+    similarities, models = shifted_cosine(updates), [[row] for row in updates]
+    found = {
+        name: set_apart(clustering.louvain(similarities, self_loops=loops), culprits)
+        for name, loops in (("FLIC", True), ("FLIC without loops", False))
+    }
+    if n >= 2 * count + 3:
+        found["Krum"] = _highest(aggregation.krum_scores(models, attackers=count), count)
+    share = min(count / n, 0.499)
+    return found | {"trimmed mean": _highest(aggregation.trimmed_shares(models, share=share), count)}
+
+
+def _highest(scores: FloatArray, count: int) -> BoolArray:
+    chosen = np.zeros(len(scores), dtype=bool)
+    chosen[np.argsort(-scores, kind="stable")[:count]] = True
+    return chosen
