@@ -1,0 +1,159 @@
+"""One-shot clustering told from a watched run: the same shot, partition and models as the method run by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cflib import datasets, methods, metrics, partition, shots
+from cflib.experiment import Run
+from cflib.federation import Federation
+from cflib.models import Network
+from cflib.runs import models_after, run
+from cflib.training import Training
+
+LATE = 3
+
+
+@pytest.fixture(scope="module")
+def base():
+    data = datasets.load("digits")
+    split = partition.cluster_classes(
+        data.train_labels,
+        n_clients=9,
+        overlap=False,
+        balance=False,
+        rng=np.random.default_rng(0),
+        test_labels=data.test_labels,
+    )
+    return Run(
+        shots.watching(),
+        Federation(data, split),
+        Network("mlp", input_shape=(8, 8, 1), classes=10, options={"hidden": (16,), "scale": 16}),
+        Training(optimizer="sgd", learning_rate=0.1, epochs=2, batch_size=20),
+        rounds=6,
+    )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("shots")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CFLIB_RECORDS", str(place / "records"))
+        patch.setenv("CFLIB_CHECKPOINTS", str(place / "checkpoints"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def watched(base):
+    return compute(base)
+
+
+def compute(spec):
+    return run(spec, progress=False)
+
+
+def same(stitched, record):
+    columns = ["round", "clusters", *shots.SCORES.values(), "f1_received", "f1_general"]
+    pd.testing.assert_frame_equal(stitched[columns], record.rounds[columns], check_exact=True)
+
+
+def enter(base, watched, **changes):
+    settings = {"arm": "corrected", "late": LATE, "sattler": {}, "briggs": {}} | changes
+    return shots.entrants(base, watched, **settings)
+
+
+@pytest.mark.parametrize(("name", "algorithm"), shots.OCFL.items())
+@pytest.mark.parametrize("arm", ["corrected", "as_published"])
+def test_a_variant_goes_on_exactly_as_the_method_run_by_itself(base, watched, name, algorithm, arm):
+    alone = compute(replace(base, method=methods.ocfl(algorithm, arm=arm)))
+    same(shots.whole(watched, compute(enter(base, watched, arm=arm)[name])), alone)
+
+
+def test_sattler_and_briggs_go_on_exactly_as_run_by_themselves(base, watched):
+    runs = enter(base, watched, sattler={"SCL": (9.0, 0.01)}, briggs={"BCL": 0.9})
+    sattler = compute(replace(base, method=methods.sattler(eps1=9.0, eps2=0.01, cooldown=LATE - 1)))
+    briggs = compute(replace(base, method=methods.briggs(round=LATE, threshold=0.9)))
+    assert sattler.rounds["clusters"].iloc[-1] > 1
+    assert briggs.rounds["clusters"].iloc[-1] > 1
+    same(shots.whole(watched, compute(runs["SCL"])), sattler)
+    same(shots.whole(watched, compute(runs["BCL"])), briggs)
+
+
+@pytest.mark.parametrize("trigger", methods.TRIGGERS)
+def test_a_trigger_fires_in_the_round_in_which_the_method_clusters(base, watched, trigger):
+    alone = compute(replace(base, method=methods.ocfl(trigger=trigger)))
+    fired = [event["round"] for event in alone.events if "clustered" in event["event"]]
+    shot = shots.shot_round(watched.rounds["watched"], trigger)
+    assert fired == ([] if shot is None else [shot])
+
+
+def test_triggers_by_hand():
+    assert shots.shot_round([0.5, 0.4, 0.4, 0.45]) == 4
+    assert shots.shot_round([0.5, 0.4], "algorithm_1") == 1
+    assert shots.shot_round([0.3, 0.5, 0.4], "first_fall") == 3
+    assert shots.shot_round([0.5, 0.4, 0.3]) is None
+    with pytest.raises(ValueError, match="'rise'"):
+        shots.shot_round([0.5], "rise")
+
+
+def test_equal_partitions_in_one_round_are_one_run_and_one_cluster_is_the_baseline(base):
+    assert shots.go_on(base, [0] * 9, 3) is base
+    groups = np.arange(9) // 3
+    assert shots.go_on(base, groups, 3).key == shots.go_on(base, groups.tolist(), 3).key
+    assert shots.go_on(base, groups, 3).key != shots.go_on(base, groups, 2).key
+    assert shots.go_on(base, groups, 1).start is None
+
+
+def test_without_a_shot_the_variants_stay_one_cluster(base, watched):
+    calm = replace(watched, rounds=watched.rounds.assign(watched=np.linspace(1, 0.5, base.rounds)))
+    assert all(enter(base, calm)[name] is base for name in shots.OCFL)
+
+
+def test_scores_in_hindsight_are_those_of_the_matrix_of_each_round(base, watched):
+    truth = base.federation.truth
+    found = shots.hindsight_scores(watched, truth)
+    assert found.index.tolist() == list(range(1, base.rounds + 1))
+    one = methods.ocfl("kmeans").cluster(watched.matrix(2))
+    assert found.loc[2, "KM"] == metrics.adjusted_rand(truth, one)
+
+
+def test_a_summary_averages_the_scores_of_the_first_rounds_and_f1_of_all():
+    rounds = pd.DataFrame({"round": [1, 2, 3, 4], "clusters": [1, 3, 3, 2]})
+    rounds = rounds.assign(adjusted_rand=[0.0, 1.0, 1.0, 0.4], adjusted_mutual_information=0.5, homogeneity=0.25)
+    rounds = rounds.assign(completeness=1.0, f1_received=[0.2, 0.4, 0.6, 0.8], f1_general=[0.5, 0.3, 0.1, 0.1])
+    found = shots.summarise(rounds, first=2)
+    expected = {"ari": 0.5, "ari_all": 0.6, "pf1": 0.5, "gf1": 0.25, "gap": 0.25, "shot": 2, "clusters": 2}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert np.isnan(shots.summarise(rounds.assign(clusters=1))["shot"])
+
+
+def test_the_shape_of_a_temperature_is_judged_as_the_ledger_says():
+    falls, climbs = [0.6, 0.2], np.linspace(0.25, 0.5, 10)
+    assert all(shots.temperature_shape([*falls, *climbs, *[0.5] * 38]).values())
+    slow = shots.temperature_shape([*falls, *np.linspace(0.2, 0.5, 48)])
+    assert slow == {"drops at first": True, "rises sharply": False, "stable from round 20": False}
+    assert not shots.temperature_shape([0.1, *climbs, *[0.5] * 39])["drops at first"]
+    with pytest.raises(ValueError, match="12 rounds"):
+        shots.temperature_shape([0.5] * 12)
+
+
+def test_norms_are_those_of_the_round_that_follows(base):
+    mean, each = shots.update_norms(base, 2)
+    before, after = (models_after(base, round, progress=False)[0][0] for round in (2, 3))
+    gap = np.concatenate([(b - a).ravel() for a, b in zip(before, after, strict=True)])
+    assert mean == pytest.approx(float(np.linalg.norm(gap)), rel=1e-4)
+    assert len(each) == 9
+    assert mean < each.max()
+
+
+def test_the_best_threshold_is_the_middle_one_of_those_that_find_the_truth(watched):
+    distances = 1.0 - np.kron(np.eye(3), np.ones((3, 3)))
+    flat = replace(watched, triangles=distances[np.triu_indices(9, 1)][None].astype(np.float32), kept=np.array([4]))
+    options = {"round": 4, "arm": "corrected", "thresholds": [0.2, 0.4, 0.6, 1.5]}
+    assert shots.best_threshold(flat, np.arange(9) // 3, **options) == 0.4
+    with pytest.raises(ValueError, match="norms are 2"):
+        shots.between(2.0, 1.0, [(0.5, 0.5)])
