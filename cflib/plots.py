@@ -66,19 +66,37 @@ def matrix(
 
 
 def heat_map(
-    ax: Axes, table: ArrayLike, rows: Sequence[Any], columns: Sequence[Any], *, label: str = "", **options: Any
+    ax: Axes,
+    table: ArrayLike,
+    rows: Sequence[Any],
+    columns: Sequence[Any],
+    *,
+    label: str = "",
+    texts: ArrayLike | None = None,
+    **options: Any,
 ) -> Axes:
-    """Draw a table of numbers as colours, each cell with its number; NaN stays blank."""
+    """Draw a table of numbers as colours, each cell with its number, or its text if given; NaN stays blank."""
     values = np.asarray(table, dtype=float)
+    words = np.asarray(texts if texts is not None else np.vectorize("{:.2f}".format)(values))
     image = ax.imshow(values, aspect="auto", cmap=options.pop("cmap", "viridis"), **options)
     for (i, j), value in np.ndenumerate(values):
         if np.isfinite(value):
             red, green, blue, _ = image.cmap(image.norm(value))
             dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark else "black", fontsize=8)
+            ax.text(j, i, str(words[i, j]), ha="center", va="center", color="white" if dark else "black", fontsize=8)
     ax.set_xticks(range(len(columns)), [str(name) for name in columns])
     ax.set_yticks(range(len(rows)), [str(name) for name in rows])
     colour_bar(ax, image, label)
+    return ax
+
+
+def segments(ax: Axes, starts: ArrayLike, ends: ArrayLike, names: Sequence[str], *, labels: tuple[str, str]) -> Axes:
+    """Draw for each name a line from one number to another: what two scores are, and how far they lie apart."""
+    first, second, places = np.asarray(starts, dtype=float), np.asarray(ends, dtype=float), np.arange(len(names))
+    ax.vlines(places, first, second, color="#BBBBBB", linewidth=3)
+    for values, colour, mark, label in ((first, COLOURS[0], "o", labels[0]), (second, COLOURS[1], "^", labels[1])):
+        ax.plot(places, values, mark, color=colour, markersize=7, label=label)
+    ax.set_xticks(places, names, rotation=45, ha="right")
     return ax
 
 
