@@ -181,14 +181,23 @@ def vectors(ax: Axes, rows: ArrayLike, *, truth: ArrayLike | None = None, label:
 
 
 def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike) -> Axes:
-    """Draw clients as points in the plane, coloured by group and numbered; equal scales, so that distances count."""
+    """Draw clients as points in the plane, coloured by group; equal scales, so that distances count.
+
+    Clients too near to each other for numbers of their own are numbered together.
+    """
     places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
     shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
     ax.scatter(*places.T, c=shades, edgecolors="black", s=60, linewidths=0.6)
+    near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * (np.ptp(places, axis=0).max() or 1.0)
+    numbered: set[int] = set()
     for client, place in enumerate(places):
-        ax.annotate(str(client), place, xytext=(5, 4), textcoords="offset points", fontsize=7)
+        crowd = [int(other) for other in np.flatnonzero(near[client]) if other not in numbered]
+        if client in crowd:
+            numbered |= set(crowd)
+            ax.annotate(" ".join(map(str, crowd)), place, xytext=(6, 5), textcoords="offset points", fontsize=7)
     ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.15)
+    ax.margins(0.2)
+    ax.locator_params(nbins=4)
     return ax
 
 
