@@ -187,7 +187,7 @@ def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike) -> Axes:
     """
     places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
     shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
-    ax.scatter(*places.T, c=shades, edgecolors="black", s=60, linewidths=0.6)
+    ax.scatter(places[:, 0], places[:, 1], c=shades, edgecolors="black", s=60, linewidths=0.6)
     near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * (np.ptp(places, axis=0).max() or 1.0)
     numbered: set[int] = set()
     for client, place in enumerate(places):
