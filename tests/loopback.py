@@ -48,10 +48,8 @@ class LoopbackGrid(Grid):
         return [node for node, client in self.ids.items() if client not in self.offline]
 
     def get_nodes(self) -> Iterable[Any]:
-        names = self.names or ("",) * self.clients
-        return [
-            SimpleNamespace(node_id=node, name=names[self.ids[node]], last_activated_at="") for node in self.get_node_ids()
-        ]
+        names, nodes = self.names or ("",) * self.clients, self.get_node_ids()
+        return [SimpleNamespace(node_id=node, name=names[self.ids[node]], last_activated_at="") for node in nodes]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         pushed = []
