@@ -18,12 +18,13 @@ from cflib import checkpoints
 from cflib.arrays import IntArray, Weights
 from cflib.experiment import Measures, Run
 from cflib.grid import State
-from cflib.keys import NoStableNameError
+from cflib.keys import NoStableNameError, key
 from cflib.measures import ScoringRuntime, Tables, measure
 from cflib.models import initial_weights
 from cflib.places import folder
 from cflib.progress import Progress
 from cflib.provenance import provenance
+from cflib.recall import Recall
 from cflib.records import Record, Store, lock
 from cflib.server import RoundError, parents, serve, start
 from cflib.simulation import Simulation
@@ -52,13 +53,16 @@ def run_all(
     progress: bool = True,
     snapshots: Iterable[int] = (),
 ) -> list[Record]:
-    """Return the records of several runs, computing those that are missing, under one line of progress."""
-    snapshots = tuple(snapshots)
+    """Return the records of several runs, computing those that are missing, under one line of progress.
+
+    Neighbours with the same data, network, training and seed compute the rounds that they share once.
+    """
+    snapshots, recall = tuple(snapshots), Recall()
     records = []
     with Progress("", sum(spec.rounds for spec in specs), enabled=progress) as line:
         for number, spec in enumerate(specs, start=1):
             line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
-            records.append(run(spec, store=store, workers=workers, progress=line, snapshots=snapshots))
+            records.append(run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall))
             line.skip(spec.rounds)
     return records
 
@@ -70,23 +74,24 @@ def run(
     workers: int | None = None,
     progress: bool | Progress = True,
     snapshots: Iterable[int] = (),
+    recall: Recall | None = None,
 ) -> Record:
     """Return the record of a run, computing it if it is not there yet.
 
     ``snapshots`` names rounds whose models are kept beside the checkpoints, for other runs to start from; ``workers``
-    is the number of clients trained at once and changes nothing but the time.
+    is the number of clients trained at once; it and ``recall``, the work of earlier runs, change nothing but the time.
     """
     store = store or Store.of()
     try:
         name = spec.key
     except NoStableNameError as error:
         warnings.warn(f"this run is neither kept nor resumable: {error}", stacklevel=2)
-        return _simulate(spec, None, store, workers, progress, frozenset(snapshots), "uncached")
+        return _simulate(spec, None, store, workers, progress, frozenset(snapshots), "uncached", recall)
     place = _place(name)
     with lock(place.with_suffix(".lock")):
         record = store.read(name)
         if record is None:
-            record = _simulate(spec, place, store, workers, progress, frozenset(snapshots), name)
+            record = _simulate(spec, place, store, workers, progress, frozenset(snapshots), name, recall)
             store.write(record)
         checkpoints.discard(place)
     return record
@@ -201,6 +206,7 @@ def _simulate(
     progress: bool | Progress,
     snapshots: frozenset[int],
     name: str,
+    recall: Recall | None = None,
 ) -> Record:
     resumes = place is not None and (place / "state.json").exists()
     opening = None if spec.start is None or resumes else _branch(spec, store, workers, progress)
@@ -212,11 +218,17 @@ def _simulate(
         attack=spec.attack,
         attendance=spec.attendance,
         workers=workers,
+        recall=recall.turn_to(_topic(spec)) if recall is not None and name != "uncached" else None,
     )
     try:
         return conduct(spec, runtime, name=name, place=place, opening=opening, progress=progress, snapshots=snapshots)
     finally:
         runtime.close()
+
+
+def _topic(spec: Run) -> str:
+    """What a client's reply depends on beside its job."""
+    return key([spec.federation, spec.network, spec.training, spec.seed, spec.attack])
 
 
 def models_after(
