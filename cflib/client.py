@@ -76,7 +76,9 @@ def conspire(attack: Attack, jobs: Sequence[Job], replies: Sequence[Reply]) -> l
         return list(replies)
     start = {job.client: job for job in jobs if job.task == "train"}
     updates = {
-        r.client: flatten(subtract(r.arrays, start[r.client].models[r.chosen])) for r in replies if r.client in start
+        r.client: flatten(subtract(r.arrays, start[r.client].models[r.chosen]))
+        for r in replies
+        if r.client in start and _fits(r, start[r.client])
     }
     honest = {c: u for c, u in updates.items() if c not in attack.clients and np.isfinite(u).all()}
     if not honest:
@@ -86,10 +88,16 @@ def conspire(attack: Attack, jobs: Sequence[Job], replies: Sequence[Reply]) -> l
     agreed = call(attack.collude, updates=np.stack(list(honest.values())), weights=np.array(weights, dtype=float))
     return [
         replace(r, arrays=shifted(start[r.client].models[r.chosen], agreed))
-        if r.client in attack.clients and r.client in start
+        if r.client in attack.clients and r.client in updates
         else r
         for r in replies
     ]
+
+
+def _fits(reply: Reply, job: Job) -> bool:
+    """Tell whether a reply holds a model like the one sent; if not, the server leaves it out."""
+    shapes = [np.shape(array) for array in reply.arrays]
+    return 0 <= reply.chosen < len(job.models) and shapes == [np.shape(array) for array in job.models[reply.chosen]]
 
 
 def _choose(job: Job, data: ClientData, engine: Trainer) -> int:
