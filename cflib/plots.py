@@ -158,7 +158,8 @@ def client_graph(
     widths = 3 * strength / strength.max() if strength.size else []
     nx.draw_networkx_edges(graph, places, ax=ax, width=widths, edge_color="#999999", alpha=0.6)
     shades = [COLOURS[label % len(COLOURS)] if label >= 0 else "white" for label in found]
-    nx.draw_networkx_nodes(graph, places, ax=ax, node_color=shades, edgecolors="black", node_size=320)
+    size = max(320, 40 * max(map(len, names or ["9"])) ** 2)
+    nx.draw_networkx_nodes(graph, places, ax=ax, node_color=shades, edgecolors="black", node_size=size)
     nx.draw_networkx_labels(
         graph, places, dict(enumerate(names)) if names else None, ax=ax, font_size=8, font_color="white"
     )
