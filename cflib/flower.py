@@ -34,6 +34,7 @@ TYPES: dict[Task, str] = {
 WHO = f"{MessageType.QUERY}.client"
 """The type of message that asks a node which client it is."""
 POLL = 0.5  # seconds between two looks for replies
+RECHECK = 5.0  # seconds between two looks for nodes that were started anew
 
 
 class TooFewClientsError(RuntimeError):
@@ -219,11 +220,7 @@ class GridRuntime:
             for job in jobs
             if job.client in self.nodes and (job.task == "evaluate" or attendance.answers(job, seed))
         ]
-        records: dict[int, ArrayRecord] = {}
-        messages = [
-            pack(job, self.nodes[job.client], ttl=self.timeout, records=records, extra=self.extra) for job in sendable
-        ]
-        replies = sorted(self._exchange(messages, sendable), key=lambda reply: reply.client)
+        replies = sorted(self._exchange(sendable), key=lambda reply: reply.client)
         return replies if attack is None else conspire(attack, jobs, replies)
 
     def score(self, models: Sequence[Weights]) -> list[Evaluation]:
@@ -234,18 +231,39 @@ class GridRuntime:
         """End the worker threads."""
         self.pool.shutdown()
 
-    def _exchange(self, messages: Sequence[Message], jobs: Sequence[Job]) -> list[Reply]:
-        if not messages:
-            return []
+    def _exchange(self, jobs: Sequence[Job]) -> list[Reply]:
+        """Send the jobs and collect the replies; a node that was started anew has lost its job and gets it again."""
         deadline = time.monotonic() + self.timeout
-        self.grid.push_messages(messages)
-        waiting = {message.metadata.message_id: job for message, job in zip(messages, jobs, strict=True)}
-        replies = []
+        recheck, started = time.monotonic() + RECHECK, self._started()
+        waiting, replies = self._send(jobs), []
         while waiting:
             for answer in self.grid.pull_messages(list(waiting)):
                 replies.append(unpack_reply(answer, waiting.pop(answer.metadata.reply_to_message_id)))
-            if waiting:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(POLL)
+            if time.monotonic() > deadline:
+                break
+            if waiting and time.monotonic() > recheck:
+                recheck, now = time.monotonic() + RECHECK, self._started()
+                again = {
+                    name: job
+                    for name, job in waiting.items()
+                    if now.get(self.nodes[job.client], "") > started.get(self.nodes[job.client], "")
+                }
+                waiting = {name: job for name, job in waiting.items() if name not in again}
+                waiting |= self._send(list(again.values()))
+                started |= now
+            time.sleep(POLL if waiting else 0)
         return replies
+
+    def _send(self, jobs: Sequence[Job]) -> dict[str, Job]:
+        """Send a message for each job and return the jobs by the names of their messages."""
+        records: dict[int, ArrayRecord] = {}
+        messages = [
+            pack(job, self.nodes[job.client], ttl=self.timeout, records=records, extra=self.extra) for job in jobs
+        ]
+        if messages:
+            self.grid.push_messages(messages)
+        return {message.metadata.message_id: job for message, job in zip(messages, jobs, strict=True)}
+
+    def _started(self) -> dict[int, str]:
+        """Return when each node that is online was started."""
+        return {node.node_id: node.last_activated_at for node in self.grid.get_nodes()}

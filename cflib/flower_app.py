@@ -25,7 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from cflib import attacks, datasets, methods, partition
 from cflib.client import Attack, perform
-from cflib.experiment import Measures, Run
+from cflib.experiment import Measures, Run, View
 from cflib.federation import Federation
 from cflib.flower import GridRuntime, Roster, pack_reply, unpack
 from cflib.models import Network
@@ -108,6 +108,7 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
         test_labels=data.test_labels,
         **options,
     )
+    views: tuple[View, ...] = ("received",) if given["evaluate-every"] else ()
     every = given["evaluate-every"] or given["rounds"]
     return [
         Run(
@@ -119,7 +120,7 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
             seed=given["seed"],
             schedule=Schedule(share=given["share"]),
             attack=_attack(given["attack"]),
-            measures=Measures(every=every, clients_every=every),
+            measures=Measures(every=every, clients_every=every, clients=views),
         )
         for method, settings in calls(given["method"], "method")
     ]

@@ -340,3 +340,27 @@ def test_an_answer_carries_numbers_exactly():
     assert (back.samples, back.scores) == (17, {"loss": 0.1 + 0.2, "steps": 4.0})
     assert [a.tobytes() for a in back.arrays] == [a.tobytes() for a in reply.arrays]
     assert not grid.received
+
+
+def test_a_node_that_is_started_anew_in_mid_round_gets_its_job_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(flower, "RECHECK", 0.0)
+    settings = config(method="fedavg", rounds=1, timeout=20.0)
+    grid = LoopbackGrid(flower_app.client, 4, settings)
+    nodes, lost = grid.get_nodes, []
+
+    def crash(message):
+        lost.append(message)
+        grid.faults.clear()
+        grid.get_nodes = restarted
+        return None
+
+    def restarted():
+        found = list(nodes())
+        for node in found:
+            node.last_activated_at = "later" if grid.ids[node.node_id] == 2 else ""
+        return found
+
+    grid.faults[2] = crash
+    ((spec, found),) = conduct(settings, tmp_path / "flower", grid=grid).values()
+    assert len(lost) == 1
+    assert found.digest == compute(spec, tmp_path).digest
