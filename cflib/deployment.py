@@ -114,21 +114,23 @@ class Lab:
         trust = ["--root-certificates", str(keys / "ca.crt"), "--auth-supernode-private-key", str(keys / name)]
         self._start(name, [*command, *trust, "--node-config", settings])
 
-    def run(self, *, nodes: int | None = None, **config: Any) -> str:
+    def run(self, config: Mapping[str, Any], *, nodes: int | None = None) -> str:
         """Run the app and return its log; ``nodes`` is for a simulation. Raises ``RuntimeError`` if it failed."""
-        number = self.submit(nodes=nodes, **config)
-        log = self.flwr("log", number, "lab", "--stream")  # ends with the run
+        return self.wait(self.submit(config, nodes=nodes))
+
+    def submit(self, config: Mapping[str, Any], *, nodes: int | None = None) -> str:
+        """Hand the app to the SuperLink, with this run config, and return the number of the run."""
+        settings = " ".join(f"{key}={toml(value)}" for key, value in config.items())
+        size = ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"] if nodes else []
+        said = self.flwr("run", str(self.app), "lab", "--run-config", settings, *size, "--format", "json")
+        return str(json.loads(said)["run-id"])
+
+    def wait(self, number: str) -> str:
+        """Return the log of a run when it has ended; raise ``RuntimeError`` if it failed."""
+        log = self.flwr("log", number, "lab", "--stream")
         if (status := self.status(number)) != "finished:completed":
             raise RuntimeError(f"run {number} is {status}:\n{log[-4000:]}\n{self.log('superlink')}")
         return log
-
-    def submit(self, *, nodes: int | None = None, **config: Any) -> str:
-        """Hand the app to the SuperLink, with this run config, and return the number of the run."""
-        settings = " ".join(f"{key.replace('_', '-')}={toml(value)}" for key, value in config.items())
-        size = [f"num-supernodes={nodes} client-resources-num-cpus=1"] if nodes else []
-        extra = [part for text in size for part in ("--federation-config", text)]
-        said = self.flwr("run", str(self.app), "lab", "--run-config", settings, *extra, "--format", "json")
-        return str(json.loads(said)["run-id"])
 
     def status(self, number: str) -> str:
         """Return the state of a run, e.g. ``running`` or ``finished:completed``."""
