@@ -286,6 +286,9 @@ def test_views_say_how_good_own_received_and_global_models_are():
     last = record.clients.query("round == 3")
     assert last["accuracy_own"].mean() > last["accuracy_global"].mean()
     np.testing.assert_array_equal(last["accuracy_received"], last["accuracy_global"])
+    final = record.rounds.iloc[-1]
+    assert final["accuracy_global_on_clients"] == pytest.approx(last["accuracy_global"].mean())
+    assert final["accuracy_global"] != pytest.approx(last["accuracy_global"].mean())  # the server's own test set
     assert sorted(record.clients["round"].unique()) == [2, 3]
     assert {"silhouette", "silhouette_as_published", "adjusted_rand", "f1_general"} <= set(record.rounds)
     assert record.kept.tolist() == [1, 2, 3]
