@@ -21,6 +21,7 @@ from cflib.choices import Arm
 from cflib.experiment import Run
 from cflib.grid import Method, State, own_cluster
 from cflib.hindsight import regroup
+from cflib.places import folder
 from cflib.protocol import Job
 from cflib.records import Record
 from cflib.runs import models_after
@@ -119,17 +120,20 @@ def whole(before: Record, after: Record) -> pd.DataFrame:
     return pd.concat([earlier, after.rounds], ignore_index=True) if len(earlier) else after.rounds
 
 
-def summarise(rounds: pd.DataFrame, *, first: int = 50) -> dict[str, float]:
+def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -> dict[str, float]:
     """Return a cell of table I and of figure 2: means over rounds, the scores over the ``first`` only (O-10).
 
+    ``settled`` says that clusters once made stay: rounds up to ``first`` that were not run count as the last one.
     ``pf1`` and ``gf1`` are the means over clients and rounds of the F1 on own and on the server's test data, ``gap``
     their distance (eq. 5), ``shot`` the first round with more than one cluster (NaN: none).
     """
     early, divided = rounds[rounds["round"] <= first], rounds.loc[rounds["clusters"] > 1, "round"]
+    missing = first - len(rounds) if settled and len(divided) else 0
+    weights = np.append(np.ones(len(early) - 1), 1 + max(0, missing))
     pf1, gf1 = float(rounds["f1_received"].mean()), float(rounds["f1_general"].mean())
     return {
-        **{name: float(early[column].mean()) for name, column in SCORES.items()},
-        "completeness": float(early["completeness"].mean()),
+        **{name: float(np.average(early[column], weights=weights)) for name, column in SCORES.items()},
+        "completeness": float(np.average(early["completeness"], weights=weights)),
         "ari_all": float(rounds["adjusted_rand"].mean()),
         "pf1": pf1,
         "gf1": gf1,
@@ -138,6 +142,14 @@ def summarise(rounds: pd.DataFrame, *, first: int = 50) -> dict[str, float]:
         "clusters": float(rounds["clusters"].iloc[-1]),
         "ari_final": float(rounds["adjusted_rand"].iloc[-1]),
     }
+
+
+def published_table() -> pd.DataFrame:
+    """Return table I of paper 004 by data set, number of clients, split and algorithm, e.g. "separate balanced"."""
+    table = pd.read_csv(folder("reference", "CFLIB_REFERENCE") / "ocfl_table1.csv")
+    overlap = table["overlap"].map({True: "overlapping", False: "separate"})
+    split = overlap + " " + table["balance"].map({True: "balanced", False: "imbalanced"})
+    return table.assign(split=split).set_index(["dataset", "clients", "split", "algorithm"])[list(SCORES)]
 
 
 def temperature_shape(temperatures: ArrayLike) -> dict[str, bool]:
@@ -154,12 +166,20 @@ def temperature_shape(temperatures: ArrayLike) -> dict[str, bool]:
     }
 
 
-def best_threshold(watched: Record, truth: ArrayLike, *, round: int, arm: Arm, thresholds: Sequence[float]) -> float:
-    """Return Briggs's threshold that finds the truth best in a round; of several, the one in the middle."""
+def merge_scores(
+    watched: Record, truth: ArrayLike, *, round: int, thresholds: Sequence[float], arm: Arm = "corrected"
+) -> pd.DataFrame:
+    """Return by threshold what Briggs's method makes of the matrix of a round: its number of clusters and ARI."""
     found = [choices.merged(watched.matrix(round), threshold=threshold, arm=arm) for threshold in thresholds]
-    scores = [metrics.score_partition(truth, labels)["adjusted_rand"] for labels in found]
-    best = np.flatnonzero(np.array(scores) >= max(scores) - 1e-12)
-    return float(thresholds[best[len(best) // 2]])
+    scores = [metrics.score_partition(truth, labels) for labels in found]
+    rows = [{"clusters": score["clusters"], "ari": score["adjusted_rand"]} for score in scores]
+    return pd.DataFrame(rows, index=pd.Index(thresholds, name="threshold"))
+
+
+def best_threshold(scores: pd.DataFrame) -> float:
+    """Return the threshold with the highest ARI of ``merge_scores``; of several, the one in the middle."""
+    best = scores.index[scores["ari"] >= scores["ari"].max() - 1e-12]
+    return float(best[len(best) // 2])
 
 
 def update_norms(base: Run, round: int) -> tuple[float, FloatArray]:

@@ -131,6 +131,17 @@ def test_a_summary_averages_the_scores_of_the_first_rounds_and_f1_of_all():
     assert np.isnan(shots.summarise(rounds.assign(clusters=1))["shot"])
 
 
+def test_clusters_that_stay_score_the_rounds_that_were_not_run():
+    rounds = pd.DataFrame({"round": [1, 2, 3], "clusters": [1, 3, 3], "adjusted_rand": [0.0, 0.8, 0.8]})
+    rounds = rounds.assign(adjusted_mutual_information=0.5, homogeneity=[0.0, 1.0, 1.0], completeness=1.0)
+    rounds = rounds.assign(f1_received=0.5, f1_general=0.5)
+    found = shots.summarise(rounds, first=10, settled=True)
+    assert (found["ari"], found["homogeneity"]) == pytest.approx((0.8 * 9 / 10, 9 / 10))
+    assert shots.summarise(rounds, first=2, settled=True)["ari"] == pytest.approx(0.4)
+    assert shots.summarise(rounds, first=10)["ari"] == pytest.approx(1.6 / 3)
+    assert shots.summarise(rounds.assign(clusters=1), first=10, settled=True)["ari"] == pytest.approx(1.6 / 3)
+
+
 def test_the_shape_of_a_temperature_is_judged_as_the_ledger_says():
     falls, climbs = [0.6, 0.2], np.linspace(0.25, 0.5, 10)
     assert all(shots.temperature_shape([*falls, *climbs, *[0.5] * 38]).values())
@@ -139,6 +150,14 @@ def test_the_shape_of_a_temperature_is_judged_as_the_ledger_says():
     assert not shots.temperature_shape([0.1, *climbs, *[0.5] * 39])["drops at first"]
     with pytest.raises(ValueError, match="12 rounds"):
         shots.temperature_shape([0.5] * 12)
+
+
+def test_the_published_table_has_its_cells():
+    table = shots.published_table()
+    assert table.index.is_unique
+    assert len(table) == 3 * 2 * 4 * 6
+    assert table.loc[("mnist", 30, "overlapping imbalanced", "MS"), "ami"] == 0.94
+    assert table.loc[("cifar10", 15, "separate balanced", "HDB"), "homogeneity"] == 0.7691
 
 
 def test_norms_are_those_of_the_round_that_follows(base):
@@ -153,7 +172,9 @@ def test_norms_are_those_of_the_round_that_follows(base):
 def test_the_best_threshold_is_the_middle_one_of_those_that_find_the_truth(watched):
     distances = 1.0 - np.kron(np.eye(3), np.ones((3, 3)))
     flat = replace(watched, triangles=distances[np.triu_indices(9, 1)][None].astype(np.float32), kept=np.array([4]))
-    options = {"round": 4, "arm": "corrected", "thresholds": [0.2, 0.4, 0.6, 1.5]}
-    assert shots.best_threshold(flat, np.arange(9) // 3, **options) == 0.4
+    scores = shots.merge_scores(flat, np.arange(9) // 3, round=4, thresholds=[0.2, 0.4, 0.6, 1.5])
+    assert scores["clusters"].tolist() == [3, 3, 3, 1]
+    assert scores["ari"].tolist() == [1, 1, 1, 0]
+    assert shots.best_threshold(scores) == 0.4
     with pytest.raises(ValueError, match="norms are 2"):
         shots.between(2.0, 1.0, [(0.5, 0.5)])
