@@ -62,7 +62,9 @@ class Schedule:
     ``share`` of the clients train each round, drawn over the whole federation or within each cluster, but no fewer than
     ``least`` (Flower's servers ask for two) where there are as many. ``settings``
     overrides the training of single clusters. A cluster whose mean training loss has not fallen by ``min_delta``
-    within ``patience`` rounds stops: its clients keep receiving its model and train no more (paper 002).
+    within ``patience`` rounds stops: its clients keep receiving its model and train no more (paper 002). A round
+    without any usable reply ends the run, unless it ``may_pass``: a model that attackers drove to overflow stays as it
+    is.
     """
 
     share: float = 1.0
@@ -71,6 +73,7 @@ class Schedule:
     patience: int | None = None
     min_delta: float = 0.0
     least: int = 1
+    may_pass: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:

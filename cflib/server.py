@@ -90,6 +90,9 @@ def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Re
         return replace(state, round=state.round + 1, excluded={})
     sent = {job.client: job for job in jobs}
     usable, excluded = _sift(sent, replies, state.probe)
+    if not usable and schedule.may_pass:
+        matrix = None if state.matrix is None else state.matrix.copy()  # a new object: it holds for this round too
+        return replace(state, round=state.round + 1, excluded=excluded, matrix=matrix)
     if not usable:
         raise RoundError(f"round {state.round + 1}: none of {len(jobs)} clients gave a usable reply: {excluded}")
     state = replace(state, excluded=excluded)

@@ -334,6 +334,14 @@ def test_a_round_without_any_usable_reply_says_so():
         states(methods.fedavg(), runtime, rounds=3)
 
 
+def test_a_round_without_any_usable_reply_may_pass_if_asked():
+    runtime = Pull([(1, 1, 1)] * 2, broken={(1, 0): "nan", (1, 1): "nan"})
+    after = states(methods.fedavg(), runtime, rounds=3, schedule=Schedule(may_pass=True))
+    assert after[2].models == after[1].models
+    assert after[2].excluded == {0: "not finite", 1: "not finite"}
+    assert after[3].excluded == {}
+
+
 @pytest.mark.parametrize(
     ("share", "per", "counts"), [(0.5, "federation", 4), (0.5, "cluster", 4), (0.01, "cluster", 2)]
 )
