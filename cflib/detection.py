@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cflib import aggregation, clustering
-from cflib.arrays import FloatArray, Weights, check_labels, flatten, subtract
+from cflib import aggregation, clustering, metrics
+from cflib.arrays import FloatArray, IntArray, Weights, check_labels, flatten, subtract
 from cflib.client import ATTACK, Attack, call
 from cflib.distances import shifted_cosine
 from cflib.experiment import Run
@@ -66,6 +66,41 @@ def set_apart(labels: ArrayLike, attackers: ArrayLike) -> BoolArray:
     shares = [culprits[clusters == cluster].mean() for cluster in range(clusters.max() + 1)]
     apart: BoolArray = (clusters >= 0) & (np.array([*shares, 0.0])[clusters] > 0.5)
     return apart
+
+
+def loyal_clients(labels: ArrayLike, attackers: ArrayLike) -> IntArray:
+    """Return the ids of the clients in clusters without attackers (a mask), as paper 003 counts them.
+
+    Where no cluster is free of attackers: of all loyal clients that have a cluster, as those were to be saved.
+
+    >>> loyal_clients([0, 0, 1, 1, -1], [False, False, True, False, False])
+    array([0, 1])
+    """
+    clusters, culprits = check_labels(labels, noise=True), np.asarray(attackers, dtype=bool)
+    spoilt = np.isin(clusters, clusters[culprits]) | (clusters < 0)
+    return np.flatnonzero(~spoilt) if not spoilt.all() else np.flatnonzero(~culprits & (clusters >= 0))
+
+
+def separation(labels: ArrayLike, attackers: ArrayLike) -> dict[str, float]:
+    """Return how a partition parts attackers (a mask) from loyal clients: table 2 of paper 003, and as detection.
+
+    Clients with label -1 are left out. ``clients in one`` is the mean size of a cluster without attackers.
+
+    >>> separation([0, 0, 1, 1], [False, False, True, True])["loyal clusters"]
+    1.0
+    """
+    clusters, culprits = check_labels(labels, noise=True), np.asarray(attackers, dtype=bool)
+    seen = clusters >= 0
+    pure = [c for c in range(clusters.max() + 1) if not culprits[clusters == c].any()]
+    precision, recall = metrics.detection(set_apart(clusters, culprits)[seen], culprits[seen])
+    return {
+        "clusters": float(clusters.max() + 1),
+        "purity": metrics.purity(culprits[seen].astype(np.int64), clusters[seen]),
+        "precision": precision,
+        "recall": recall,
+        "loyal clusters": float(len(pure)),
+        "clients in one": float(np.mean([(clusters == c).sum() for c in pure])) if pure else 0.0,
+    }
 
 
 def detect(updates: FloatArray, attackers: Sequence[int]) -> dict[str, BoolArray]:
