@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from cflib import aggregation
-from cflib.aggregation import krum, mean, median, mix, trimmed_mean, weighted_mean
+from cflib.aggregation import krum, krum_scores, mean, median, mix, trimmed_mean, trimmed_shares, weighted_mean
 
 SHAPES = [(2, 3), (4,), (), (0,)]
 
@@ -190,6 +190,21 @@ def slow_krum(models, attackers):
 def test_krum_agrees_with_the_definition(seed):
     models = make_models(11, seed)
     assert krum(models, attackers=seed % 5)[0] is models[slow_krum(models, seed % 5)][0]
+
+
+def test_krum_chooses_the_lowest_score_and_outliers_score_highest():
+    models = [[np.array([x, 1.0])] for x in (1.0, 1.1, 1.2, 0.9, 30.0)]
+    scores = krum_scores(models, attackers=1)
+    assert int(np.argmax(scores)) == 4
+    assert krum(models, attackers=1)[0] is models[int(np.argmin(scores))][0]
+
+
+def test_the_shares_that_trimming_cuts_add_up_and_name_the_extremes():
+    models = make_models(10)
+    shares = trimmed_shares(models, share=0.2)
+    assert shares.sum() == pytest.approx(4)  # two values from each end of every weight
+    models[3] = [array + 100 for array in models[3]]
+    assert trimmed_shares(models, share=0.2)[3] == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])

@@ -1,0 +1,105 @@
+"""Defences as detectors, on updates worked out by hand and on crafted crowds."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from cflib import attacks
+from cflib.client import Attack
+from cflib.detection import census, detect, loyal_clients, poison, separation, set_apart
+from cflib.grid import Memory
+from cflib.metrics import detection
+from cflib.regression import fit_slopes
+from cflib.runs import first_state
+from cflib.staleness import measure
+from tests.test_runs import digits_run
+
+
+def crowd(n: int = 20, size: int = 50, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=size) + 0.3 * rng.normal(size=(n, size))).astype(np.float32)
+
+
+def test_attackers_alone_are_replaced():
+    updates = crowd()
+    sent = poison(updates, Attack((1, 3), update=attacks.minus_grad))
+    np.testing.assert_array_equal(sent[[1, 3]], -updates[[1, 3]])
+    np.testing.assert_array_equal(np.delete(sent, [1, 3], 0), np.delete(updates, [1, 3], 0))
+
+
+def test_equation_3_makes_the_mean_what_the_attackers_want():
+    sent = poison(crowd(), Attack((0, 5, 6), collude=partial(attacks.force_mean, scale=-2.0)))
+    honest = np.delete(crowd(), [0, 5, 6], axis=0).mean(axis=0)
+    np.testing.assert_allclose(sent.mean(axis=0), -2 * honest, atol=1e-5)
+
+
+def test_poisoned_labels_cannot_be_put_in_afterwards():
+    with pytest.raises(ValueError, match="take a census"):
+        poison(crowd(), Attack((1,), labels=attacks.label_flip))
+
+
+def test_opposed_updates_are_set_apart_even_by_a_majority_and_krum_bows_out():
+    for count, names in (
+        (4, {"FLIC", "FLIC without loops", "Krum", "trimmed mean"}),
+        (12, {"FLIC", "FLIC without loops"}),
+    ):
+        attackers = list(range(count))
+        found = detect(poison(crowd(), Attack(tuple(attackers), update=attacks.minus_grad)), attackers)
+        assert set(found) >= names
+        assert ("Krum" in found) == (count == 4)
+        for name in names:
+            assert detection(found[name], attackers) == (1.0, 1.0), name
+
+
+def test_a_cluster_is_set_apart_by_its_majority_and_loyal_clusters_have_no_attacker():
+    labels, attackers = [0, 0, 0, 1, 1, 2, -1], [True, True, False, False, True, False, False]
+    assert set_apart(labels, attackers).tolist() == [True, True, True, False, False, False, False]
+    assert loyal_clients(labels, attackers).tolist() == [5]
+    scores = separation(labels, attackers)
+    assert (scores["loyal clusters"], scores["clients in one"], scores["clusters"]) == (1, 1, 3)
+    assert scores["purity"] == pytest.approx(1 / 6)
+    assert (scores["precision"], scores["recall"]) == pytest.approx((2 / 3, 2 / 3))
+
+
+def test_where_no_cluster_is_free_of_attackers_all_loyal_clients_count():
+    assert loyal_clients([0, 0, 1, 1], [True, False, True, False]).tolist() == [1, 3]
+
+
+def test_a_census_asks_every_client_and_flips_labels_of_attackers_only():
+    spec = digits_run()
+    model = first_state(spec).models[0]
+    honest = census(spec, model, round=1)
+    attacked = digits_run(attack=Attack((2,), labels=attacks.label_flip))
+    sent = census(attacked, model, round=1)
+    assert len(honest) == 12
+    np.testing.assert_array_equal(np.delete(sent, 2, 0), np.delete(honest, 2, 0))
+    assert not np.allclose(sent[2], honest[2])
+
+
+def test_staleness_of_one_report_by_hand():
+    before = {0: Memory(0, np.array([[0.0, 0.0], [1.0, 0.0]]))}
+    after = {0: Memory(2, np.array([[3.0, 4.0], [3.0, 5.0]])), 1: Memory(2, np.array([[3.0, 4.0], [4.0, 4.0]]))}
+    (row,) = measure(before, after, 3)
+    assert (row["round"], row["client"], row["since"], row["way"]) == (3, 0, 1, 5.0)
+    assert row["turn"] == pytest.approx(np.hypot(2, 5))
+    assert row["apart"] == pytest.approx(np.sqrt(2))  # updates (0, 1) and (1, 0); the stored one is (1, 0) too
+    assert row["bias"] == pytest.approx(np.sqrt(2))
+    assert row["cosine_bias"] == pytest.approx(1.0)
+
+
+def test_like_clients_find_their_slope_and_unlike_ones_meet_halfway():
+    like, unlike = (
+        fit_slopes(slopes, rng=np.random.default_rng(0), noise=0, samples=500) for slopes in ((45, 45), (20, 70))
+    )
+    assert like.common[-1] == pytest.approx(45, abs=0.1)
+    assert unlike.common[-1] == pytest.approx(45, abs=2)
+    assert unlike.own[-1, 0] < unlike.common[-1] < unlike.own[-1, 1]
+    np.testing.assert_allclose(unlike.own.mean(axis=1), unlike.common[1:])
+
+
+def test_impossible_toys_are_refused():
+    with pytest.raises(ValueError, match="expected one slope or more"):
+        fit_slopes([], rng=np.random.default_rng(0))
