@@ -60,8 +60,10 @@ class Lab:
     With ``simulation`` the SuperLink runs clients itself, in Ray workers; otherwise over TLS, on registered SuperNodes.
     """
 
-    def __init__(self, folder: Path, *, simulation: bool = False, port: int | None = None) -> None:
-        self.folder, self.simulation, self.port = folder.absolute(), simulation, port or free_port()
+    def __init__(self, folder: Path, *, simulation: bool = False, patience: float = 3600.0) -> None:
+        self.folder, self.simulation, self.port = folder.absolute(), simulation, free_port()
+        self.patience = patience
+        """Seconds that a command, and so a whole run, may take."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.app = self.folder / "app"
         self.home = self.folder / "home"
@@ -120,9 +122,10 @@ class Lab:
 
     def submit(self, config: Mapping[str, Any], *, nodes: int | None = None) -> str:
         """Hand the app to the SuperLink, with this run config, and return the number of the run."""
-        settings = " ".join(f"{key}={toml(value)}" for key, value in config.items())
+        settings = self.folder / "run.toml"  # on a command line, Flower would trip over quotes within a value
+        settings.write_text("".join(f"{key} = {toml(value)}\n" for key, value in config.items()))
         size = ["--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1"] if nodes else []
-        said = self.flwr("run", str(self.app), "lab", "--run-config", settings, *size, "--format", "json")
+        said = self.flwr("run", str(self.app), "lab", "--run-config", str(settings), *size, "--format", "json")
         return str(json.loads(said)["run-id"])
 
     def wait(self, number: str) -> str:
@@ -138,7 +141,9 @@ class Lab:
 
     def flwr(self, *arguments: str) -> str:
         """Call Flower's command line and return what it printed; raise ``RuntimeError`` if it failed."""
-        done = subprocess.run(["flwr", *arguments], env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["flwr", *arguments], env=self.environment, capture_output=True, text=True, timeout=self.patience
+        )
         if done.returncode:
             raise RuntimeError(f"flwr {' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}")
         return done.stdout

@@ -144,7 +144,7 @@ def settle(data: str) -> None:
     """Read data sets from this folder; without one, from the user's cache if this is an app's copy of the code."""
     project = Path(__file__).resolve().parent.parent
     if data:
-        os.environ["CFLIB_CACHE"] = data
+        os.environ["CFLIB_CACHE"] = os.environ["CFLIB_DATA"] = data
     elif not (project / "requirements.lock").is_file():  # not a checkout
         os.environ.setdefault("CFLIB_CACHE", str(_user_cache()))
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 CLIENTS = 4
 METHODS = ("fedavg", "louvain_cfl_1nn", "agreement_cfl", "flic(round=1)", "ocfl_hdbscan")
 CONFIG = {"method": ", ".join(METHODS), "clients": CLIENTS, "rounds": 2, "models-every": 1}
-PATIENCE = 600  # seconds after which something is stuck, on however busy a machine
+PATIENCE = 900  # seconds after which something is stuck, on however busy a machine
 
 
 def wait_until(condition, what: str, seconds: float = PATIENCE) -> None:
@@ -57,7 +57,7 @@ def check_equal(config, place: Path, own: Path, monkeypatch) -> None:
 
 def test_a_simulation_on_ray_equals_one_process_bit_for_bit(tmp_path, monkeypatch):
     config = {**CONFIG, "evaluate-every": 1}
-    with Lab(tmp_path / "lab", simulation=True) as lab:
+    with Lab(tmp_path / "lab", simulation=True, patience=PATIENCE) as lab:
         lab.start_superlink()
         lab.run({**config, "clients": 0, "records": str(tmp_path / "flower")}, nodes=CLIENTS)
     check_equal(config, tmp_path / "flower", tmp_path / "own", monkeypatch)
@@ -66,7 +66,7 @@ def test_a_simulation_on_ray_equals_one_process_bit_for_bit(tmp_path, monkeypatc
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A SuperLink with TLS and node authentication, and four registered SuperNodes."""
-    with Lab(tmp_path_factory.mktemp("lab")) as lab:
+    with Lab(tmp_path_factory.mktemp("lab"), patience=PATIENCE) as lab:
         lab.start_superlink()
         for client in range(CLIENTS):
             lab.start_supernode(f"site{client}", config={"partition-id": client})
