@@ -22,8 +22,9 @@ class Measures:
     """What to write down, and how often.
 
     ``clients``: which models are tried on every client's own test data: the one it *receives*, its *own* cluster's,
-    and the *global* one, the unweighted mean of all (``accuracy_global_on_clients``). ``server``: which are tried on the server's test set. The former
-    happens every ``clients_every`` rounds, the latter every ``every``, and both after the last.
+    and the *global* one, the unweighted mean of all (in the table of rounds ``accuracy_global_on_clients``).
+    ``server``: which are tried on the server's test set. The former happens every ``clients_every`` rounds, the latter
+    every ``every``, and both after the last.
     """
 
     every: int = 1

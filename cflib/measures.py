@@ -198,13 +198,13 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
         ]
     summary: dict[str, float] = {}
     merged: dict[float, dict[str, float]] = {}
-    for view, answers in found.items():
+    for name, answers in found.items():
         if not answers:
             continue
-        name = "global_on_clients" if view == "global" else view  # the server tries the global model too
-        summary[f"accuracy_{name}"] = float(np.mean([a[f"accuracy_{view}"] for a in answers]))
-        summary[f"accuracy_{name}_std"] = float(np.std([a[f"accuracy_{view}"] for a in answers]))
-        summary[f"f1_{name}"] = float(np.mean([a[f"f1_{view}"] for a in answers]))
+        title = "global_on_clients" if name == "global" else name  # the server tries the global model too
+        summary[f"accuracy_{title}"] = float(np.mean([a[f"accuracy_{name}"] for a in answers]))
+        summary[f"accuracy_{title}_std"] = float(np.std([a[f"accuracy_{name}"] for a in answers]))
+        summary[f"f1_{title}"] = float(np.mean([a[f"f1_{name}"] for a in answers]))
         for answer in answers:
             client = int(answer["client"])
             label = int(state.labels[client])
