@@ -40,6 +40,7 @@ QUIET = {
 
 Ray's workers are as important as all else: on a busy machine they would otherwise hardly run.
 """
+COLOURFUL = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS")  # a notebook sets them; they spoil JSON
 
 
 def free_port() -> int:
@@ -170,7 +171,8 @@ class Lab:
     def environment(self) -> dict[str, str]:
         """The environment of every process: Flower's commands on the path, its files in the lab's own folder."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(self.home)}
+        plain = {name: value for name, value in os.environ.items() if name not in COLOURFUL}
+        return {**plain, **QUIET, "PATH": path, "FLWR_HOME": str(self.home)}
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
