@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -131,7 +132,7 @@ class Lab:
 
     def wait(self, number: str) -> str:
         """Return the log of a run when it has ended; raise ``RuntimeError`` if it failed."""
-        log = self.flwr("log", number, "lab", "--stream")
+        log = re.sub("\x1b\\[[0-9;]*m", "", self.flwr("log", number, "lab", "--stream"))
         if (status := self.status(number)) != "finished:completed":
             raise RuntimeError(f"run {number} is {status}:\n{log[-4000:]}\n{self.log('superlink')}")
         return log
