@@ -91,9 +91,12 @@ def unpack_reply(message: Message, job: Job) -> Reply:
         (arrays,) = message.content.array_records.values()
         (metrics,) = message.content.metric_records.values()
         scores = {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
+        model = arrays.to_numpy_ndarrays()
+        if strange := {str(array.dtype) for array in model if array.dtype.kind not in "fiu"}:
+            raise ValueError(f"arrays of type {sorted(strange)}")
         return Reply(
             job.client,
-            arrays.to_numpy_ndarrays(),
+            model,
             int(scores.pop("chosen", 0)),
             int(scores.pop("num-examples")),
             {name: value for name, value in scores.items() if name != "client"},

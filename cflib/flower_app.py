@@ -30,6 +30,7 @@ from cflib.federation import Federation
 from cflib.flower import GridRuntime, Roster, pack_reply, unpack
 from cflib.models import Network
 from cflib.protocol import Schedule
+from cflib.records import Store
 from cflib.runs import run_on
 from cflib.training import Training
 
@@ -162,6 +163,8 @@ def serve_runs(grid: Grid, context: Context) -> None:
     roster = Roster(grid, names=names, ttl=config["timeout"])
     config["clients"] = config["clients"] or roster.size(seconds=config["wait"])
     for spec in specify(config):
+        if (done := Store(place).path(spec.key)).exists():
+            log(INFO, "%s was run before; to run it anew, remove %s", spec.method.name, done)
         runtime = GridRuntime(
             grid,
             spec,

@@ -18,7 +18,7 @@ Fault = Callable[[Message], Message | None]
 
 @dataclass
 class LoopbackGrid(Grid):
-    """Nodes with ids that mean nothing, in no order; ``faults`` replaces what a client sends, None keeps it silent."""
+    """Nodes with ids that mean nothing, replies in the wrong order; ``faults`` change what a client sends, or lose it."""
 
     app: ClientApp
     clients: int
@@ -64,7 +64,7 @@ class LoopbackGrid(Grid):
         return pushed
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+        return [self._replies.pop(name) for name in reversed(list(message_ids)) if name in self._replies]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         return self.pull_messages(self.push_messages(messages))

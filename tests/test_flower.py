@@ -129,6 +129,7 @@ def changed(**replaced):
         (changed(arrays=lambda arrays: [a * np.nan for a in arrays]), "not finite"),
         (changed(arrays=lambda arrays: arrays[:-1]), "wrong shapes"),
         (changed(arrays=lambda arrays: [a.T for a in arrays]), "wrong shapes"),
+        (changed(arrays=lambda arrays: [np.full(a.shape, "x") for a in arrays]), "unreadable reply"),
         (changed(chosen=4), "chose model 4 of 1"),
         (changed(num_examples=0), "with 0 samples"),
         (changed(num_examples=None), "unreadable reply"),
