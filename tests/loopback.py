@@ -18,7 +18,7 @@ Fault = Callable[[Message], Message | None]
 
 @dataclass
 class LoopbackGrid(Grid):
-    """Nodes with ids that mean nothing, replies in the wrong order; ``faults`` change what a client sends, or lose it."""
+    """Nodes with ids that mean nothing, replies in the wrong order; ``faults`` change what a client sends."""
 
     app: ClientApp
     clients: int
