@@ -7,6 +7,7 @@ The other commands are its steps, for real machines: deploy/README.md tells whic
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ from cflib.deployment import QUIET, Lab, toml
 
 def main() -> int:
     """Run one command and return its exit code."""
+    arguments = parse(sys.argv[1:])
+    return int(arguments.command(arguments))
+
+
+def parse(texts: list[str]) -> argparse.Namespace:
+    """Read the command line; settings may stand before, between and after options."""
     parser = argparse.ArgumentParser(prog="deploy/lab.py", description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("lab"), help="where keys, logs and records go (lab)")
     commands = parser.add_subparsers(title="commands", required=True)
@@ -44,9 +51,13 @@ def main() -> int:
     supernode.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="node config, e.g. data=/srv/cfl")
     supernode.set_defaults(command=start_supernode)
 
-    arguments = parser.parse_args()
+    arguments, rest = parser.parse_known_args(texts)
+    if rest and ("settings" not in arguments or any(text.startswith("-") for text in rest)):
+        parser.error(f"not understood: {' '.join(rest)}")
+    if "settings" in arguments:
+        arguments.settings = read_settings([*arguments.settings, *rest])
     arguments.folder = arguments.folder.expanduser().absolute()
-    return int(arguments.command(arguments))
+    return arguments
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
@@ -59,7 +70,7 @@ def run_demo(arguments: argparse.Namespace) -> int:
         print(f"{len(sites)} registered SuperNodes …", flush=True)
         for i, site in enumerate(sites):
             lab.start_supernode(site, config={"partition-id": i})
-        config = {"names": ",".join(sites), "records": str(records), **read_settings(arguments.settings)}
+        config = {"names": ",".join(sites), "records": str(records), **arguments.settings}
         print(lab.run(config))
     print(f"records and models are in {records}")
     return 0
@@ -91,7 +102,7 @@ def start_supernode(arguments: argparse.Namespace) -> int:
     keys = arguments.folder / "keys"
     trust = ["--root-certificates", keys / "ca.crt", "--auth-supernode-private-key", keys / arguments.name]
     where = ["--superlink", arguments.superlink, "--port", arguments.port]
-    config = " ".join(f"{key}={toml(value)}" for key, value in read_settings(arguments.settings).items())
+    config = " ".join(f"{key}={toml(value)}" for key, value in arguments.settings.items())
     return become("flower-supernode", *trust, *where, *(["--node-config", config] if config else []))
 
 
@@ -110,19 +121,12 @@ def read_settings(texts: list[str]) -> dict[str, Any]:
         key, _, value = text.partition("=")
         if not value:
             raise SystemExit(f"{text!r}: write KEY=VALUE, e.g. rounds=3")
-        kind = {"true": True, "false": False}
-        found[key] = kind[value] if value in kind else next((n for n in numbers(value)), value)
-    return found
-
-
-def numbers(text: str) -> list[float]:
-    """Return the number that a text is, as a list of one; an empty one if it is none."""
-    for kind in (int, float):
         try:
-            return [kind(text)]
+            plain = json.loads(value)
         except ValueError:
-            continue
-    return []
+            plain = value
+        found[key] = plain if isinstance(plain, (bool, int, float)) else value
+    return found
 
 
 if __name__ == "__main__":

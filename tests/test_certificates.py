@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import ssl
 import subprocess
 import sys
@@ -62,6 +63,18 @@ def test_the_script_makes_what_is_missing_and_replaces_nothing(tmp_path):
     after = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
     assert set(after) - set(before) == {"rome", "rome.pub"}
     assert {name: after[name] for name in before} == before
+
+
+def test_the_script_takes_settings_before_between_and_after_options(tmp_path):
+    parse = runpy.run_path(str(DEPLOY / "lab.py"))["parse"]
+    node = parse(["supernode", "rome", "--superlink", "fl.example.org:8000", "data=a b", "--port", "9095", "fast=true"])
+    assert (node.name, node.superlink, node.port) == ("rome", "fl.example.org:8000", "9095")
+    assert node.settings == {"data": "a b", "fast": True}
+    demo = parse(["demo", "method=flic(round=3)", "--nodes", "3", "rounds=2", "share=0.5"])
+    assert demo.settings == {"method": "flic(round=3)", "rounds": 2, "share": 0.5}
+    for wrong in (["demo", "--round", "2"], ["keys", "--host", "a", "--nodes", "b", "c=d", "--x"], ["demo", "rounds"]):
+        with pytest.raises(SystemExit):
+            parse(wrong)
 
 
 def test_the_environment_to_source_is_the_one_that_tests_run_in():
