@@ -108,8 +108,8 @@ def unpack_reply(message: Message, job: Job) -> Reply:
 class Roster:
     """Which client is behind which node.
 
-    With ``names`` the client i is the node registered under the i-th name. Without, every node is asked once, by a
-    query, and says its partition id; it is asked again after a restart that gave it another node id.
+    With ``names`` the client i is the node registered under the i-th name, which no other node can claim. Without,
+    every node is asked once, by a query, and says its partition id; one that could not say is asked after a restart.
     """
 
     def __init__(self, grid: Grid, *, names: Sequence[str] = (), ttl: float = 600.0) -> None:
@@ -117,7 +117,8 @@ class Roster:
         self.clients: dict[int, int] = {}
         self.total = len(self.names)
         """How many clients there are in all, as far as names or nodes tell."""
-        self._asked: dict[tuple[int, str], Message] = {}
+        self._asked: set[tuple[int, str]] = set()
+        self._waiting: dict[str, int] = {}
 
     def online(self) -> dict[int, int]:
         """Return the node of every client that is online now; of two nodes that claim one, the one started last."""
@@ -169,16 +170,19 @@ class Roster:
         fresh = {node: Message(RecordDict(), node[0], WHO, ttl=self.ttl) for node in nodes if node not in self._asked}
         if fresh:
             self.grid.push_messages(list(fresh.values()))
-            self._asked |= fresh
-        waiting = {m.metadata.message_id: node for (node, _), m in self._asked.items() if node not in self.clients}
-        for answer in self.grid.pull_messages(list(waiting)) if waiting else ():
-            node = waiting[answer.metadata.reply_to_message_id]
-            if answer.has_error():
-                warnings.warn(f"a node could not say which client it is: {answer.error.reason}", stacklevel=3)
+            self._asked |= set(fresh)
+            self._waiting |= {message.metadata.message_id: node for (node, _), message in fresh.items()}
+        for answer in self.grid.pull_messages(list(self._waiting)) if self._waiting else ():
+            node = self._waiting.pop(answer.metadata.reply_to_message_id)
+            try:
+                if answer.has_error():
+                    raise ValueError(answer.error.reason)
+                said = answer.content["config"]
+                client, total = int(said["client"]), int(said["clients"])
+            except (KeyError, TypeError, ValueError) as error:
+                warnings.warn(f"a node could not say which client it is: {error!r}", stacklevel=3)
                 continue
-            said = answer.content["config"]
-            self.clients[node] = int(said["client"])
-            self.total = max(self.total, int(said["clients"]))
+            self.clients[node], self.total = client, max(self.total, total)
 
 
 class GridRuntime:

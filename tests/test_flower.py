@@ -366,3 +366,13 @@ def test_a_node_that_is_started_anew_in_mid_round_gets_its_job_again(tmp_path, m
     ((spec, found),) = conduct(settings, tmp_path / "flower", grid=grid).values()
     assert len(lost) == 1
     assert found.digest == compute(spec, tmp_path).digest
+
+
+def test_a_node_that_cannot_say_which_client_it_is_is_left_alone():
+    app = ClientApp()
+    grid = LoopbackGrid(app, 2, {})
+    roster = Roster(grid)
+    with pytest.warns(UserWarning, match="a node could not say which client it is: .*No query function registered"):
+        assert roster.online() == {}
+    assert roster.online() == {}
+    assert len(grid.sent) == 2  # it is not asked over and over
