@@ -106,9 +106,11 @@ def partitions(watched: Record, round: int | None, *, arm: Arm = "corrected") ->
     return {name: regroup(watched, _clusterer(how, arm), rounds=[round])[0] for name, how in OCFL.items()}
 
 
-def hindsight_scores(watched: Record, truth: ArrayLike, *, arm: Arm = "corrected") -> pd.DataFrame:
+def hindsight_scores(
+    watched: Record, truth: ArrayLike, *, arm: Arm = "corrected", variants: Sequence[str] = tuple(OCFL)
+) -> pd.DataFrame:
     """Return the ARI that each variant would have had if it had clustered in a round: a row a round, from 1."""
-    found = {name: regroup(watched, _clusterer(how, arm)) for name, how in OCFL.items()}
+    found = {name: regroup(watched, _clusterer(OCFL[name], arm)) for name in variants}
     scores = {name: [metrics.adjusted_rand(truth, row) for row in rows] for name, rows in found.items()}
     return pd.DataFrame(scores, index=pd.Index(watched.kept, name="round"))
 

@@ -119,6 +119,7 @@ def test_scores_in_hindsight_are_those_of_the_matrix_of_each_round(base, watched
     assert found.index.tolist() == list(range(1, base.rounds + 1))
     one = methods.ocfl("kmeans").cluster(watched.matrix(2))
     assert found.loc[2, "KM"] == metrics.adjusted_rand(truth, one)
+    pd.testing.assert_frame_equal(shots.hindsight_scores(watched, truth, variants=["HDB"]), found[["HDB"]])
 
 
 def test_a_summary_averages_the_scores_of_the_first_rounds_and_f1_of_all():
