@@ -7,6 +7,7 @@ Nothing is installed or reported anywhere: Flower's telemetry, update check and 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -178,7 +179,13 @@ class Lab:
     def _start(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, env=self.environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
 
     def _answers(self) -> bool:
@@ -190,3 +197,12 @@ class Lab:
                 return True
         except OSError:
             return False
+
+
+_LIBC = ctypes.CDLL(None)  # loaded before any process is started
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to end this process when the one that started it is gone, even if that was killed."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

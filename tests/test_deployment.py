@@ -135,3 +135,14 @@ def test_the_deployment_script_does_it_all_on_one_machine(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = (tmp_path / "records").glob("*.npz")
     assert record.stem in done.stdout
+
+
+def test_nothing_is_left_running_when_the_process_that_started_a_lab_is_killed(tmp_path):
+    code = (
+        "import os, signal, sys; from pathlib import Path; from cflib.deployment import Lab\n"
+        "lab = Lab(Path(sys.argv[1]), simulation=True); lab.start_superlink()\n"
+        "print(lab.processes['superlink'].pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    wait_until(lambda: not Path("/proc", done.stdout.strip()).exists(), "the end of the SuperLink", seconds=60)
