@@ -111,6 +111,9 @@ def _start(job: Job) -> Attempt:
         "fingerprint": fingerprint(source, job.parameters),
     }
     (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    around = environment(work)
+    if job.verdicts is not None:
+        around.setdefault("CFLIB_RESULTS", str(job.verdicts))
     with (work / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [*WORKER, str(work)],
@@ -118,7 +121,7 @@ def _start(job: Job) -> Attempt:
             stdout=log,
             stderr=log,
             cwd=job.source.parent,
-            env=environment(work),
+            env=around,
             start_new_session=True,
         )
     return Attempt(job, work, process)

@@ -37,6 +37,13 @@ class Job:
         return place / "failed" / self.output.name
 
     @property
+    def verdicts(self) -> Path | None:
+        """Where verdicts go if not to the ledger's own: what changed parameters find does not replace a preset's."""
+        if self.output.parent == self.source.parent / "executed":
+            return None
+        return self.output.parent / "results" / self.name
+
+    @property
     def fresh(self) -> bool:
         """Whether the executed copy is that of these cells, these parameters and this cflib."""
         return stamp(self.output).get("fingerprint") == fingerprint(self.source, self.parameters)

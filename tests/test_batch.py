@@ -95,6 +95,8 @@ def test_set_parameters_go_to_the_sweeps_and_not_to_the_executed_copies(place):
     assert job.output == place / "sweeps" / "01_a.quick.rounds=7.names=p,q.ipynb"
     assert job.parameters == {"preset": "quick", "rounds": 7, "names": ["p", "q"]}
     assert job.failed == place / "sweeps" / "failed" / job.output.name
+    assert job.verdicts == place / "sweeps" / "results" / "01_a.quick.rounds=7.names=p,q"
+    assert plan(place, ["01"])[0][0].verdicts is None
 
 
 def test_a_sweep_runs_every_combination(place):
