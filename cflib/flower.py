@@ -43,7 +43,7 @@ class TooFewClientsError(RuntimeError):
 
 def pack(job: Job, node: int, *, ttl: float, records: dict[int, ArrayRecord], extra: Mapping[str, Any]) -> Message:
     """Return the message that carries a job to a node; models that several jobs share are packed once."""
-    content = RecordDict()
+    content, shown = RecordDict(), job.round + (job.task != "evaluate")  # rounds as Flower counts them, from 1
     for place, model in enumerate(job.models):
         if id(model) not in records:
             records[id(model)] = ArrayRecord(list(model))
@@ -53,12 +53,12 @@ def pack(job: Job, node: int, *, ttl: float, records: dict[int, ArrayRecord], ex
             **extra,
             "client": job.client,
             "round": job.round,
-            "server-round": job.round + 1,
+            "server-round": shown,
             "choose": job.choose,
             "settings": json.dumps(dict(job.settings)),
         }
     )
-    return Message(content, dst_node_id=node, message_type=TYPES[job.task], ttl=ttl, group_id=str(job.round + 1))
+    return Message(content, dst_node_id=node, message_type=TYPES[job.task], ttl=ttl, group_id=str(shown))
 
 
 def unpack(message: Message) -> Job:
