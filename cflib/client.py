@@ -81,7 +81,7 @@ def conspire(attack: Attack, jobs: Sequence[Job], replies: Sequence[Reply]) -> l
         if r.client in start and _fits(r, start[r.client])
     }
     honest = {c: u for c, u in updates.items() if c not in attack.clients and np.isfinite(u).all()}
-    if not honest:
+    if not honest or not any(client in updates for client in attack.clients):  # nobody to copy, or nobody to attack
         return list(replies)
     samples = {reply.client: reply.samples for reply in replies}
     weights = [samples[c] for c in honest] + [sum(samples[c] for c in updates if c in attack.clients)]

@@ -11,11 +11,19 @@ from cflib import attacks
 from cflib.client import Attack
 from cflib.detection import census, detect, loyal_clients, poison, separation, set_apart
 from cflib.grid import Memory
+from cflib.hindsight import reports
 from cflib.metrics import detection
+from cflib.protocol import Schedule
 from cflib.regression import fit_slopes
-from cflib.runs import first_state
+from cflib.runs import first_state, run
 from cflib.staleness import measure
 from tests.test_runs import digits_run
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLIB_RECORDS", str(tmp_path / "records"))
+    monkeypatch.setenv("CFLIB_CHECKPOINTS", str(tmp_path / "checkpoints"))
 
 
 def crowd(n: int = 20, size: int = 50, seed: int = 0) -> np.ndarray:
@@ -103,3 +111,15 @@ def test_like_clients_find_their_slope_and_unlike_ones_meet_halfway():
 def test_impossible_toys_are_refused():
     with pytest.raises(ValueError, match="expected one slope or more"):
         fit_slopes([], rng=np.random.default_rng(0))
+
+
+def test_a_round_that_draws_no_attacker_passes_as_if_there_were_none():
+    attack = Attack((11,), collude=attacks.force_mean)
+    drawn = reports(12, rounds=3, seed=0, schedule=Schedule(share=0.2))
+    assert not drawn[:, 11].all()
+    calm, attacked = (
+        run(digits_run(schedule=Schedule(share=0.2), attack=who), progress=False) for who in (None, attack)
+    )
+    first = int(np.argmax(drawn[:, 11])) if drawn[:, 11].any() else 3
+    scores = [record.rounds["accuracy_received"].to_numpy()[:first] for record in (calm, attacked)]
+    np.testing.assert_array_equal(*scores)
