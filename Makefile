@@ -23,6 +23,7 @@ venv: ## make .venv from the lock, or reuse it
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2); \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	  echo "$$wanted" > .venv/.lock; fi
+	@cp deploy/quiet.pth .venv/lib/python3.*/site-packages/  # Flower and Ray report nothing, whoever starts them
 
 reproduce: venv ## run the notebooks at the quick preset and build the report
 	$(BIN)/python -m cflib data fetch all || echo "Going on with the data that is here."

@@ -96,6 +96,13 @@ def test_the_readmes_example_runs_as_written(tmp_path):
     assert "adjusted_rand" in done.stdout
 
 
+def test_flower_and_ray_report_nothing_unless_asked_to():
+    code = "import os; print([os.environ[n] for n in ('FLWR_TELEMETRY_ENABLED', 'RAY_USAGE_STATS_ENABLED')])"
+    for given, seen in (({}, "['0', '0']"), ({"FLWR_TELEMETRY_ENABLED": "1"}, "['1', '0']")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=given)
+        assert done.stdout.strip() == seen
+
+
 def test_the_command_line_lists_the_grid():
     done = subprocess.run([sys.executable, "-m", "cflib", "list"], capture_output=True, text=True, check=True, cwd=ROOT)
     for word in ("describe", "ocfl_hdbscan", "at_round(round=200)", "trusted_distances", "chosen by the client"):
