@@ -29,12 +29,10 @@ __all__ = [
     "claims",
     "clustering",
     "datasets",
-    "deployment",
     "distances",
     "experiment",
     "federation",
     "flower",
-    "flower_strategy",
     "methods",
     "metrics",
     "models",
@@ -43,6 +41,7 @@ __all__ = [
     "records",
     "runs",
     "simulation",
+    "studies",
     "training",
 ]
 

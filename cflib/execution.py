@@ -140,14 +140,16 @@ def _modules(code: str) -> set[Path]:
     """Return the modules of cflib that a code names, directly or through others; all if it renames the package."""
     package = Path(__file__).parent
     if re.search(r"\bimport cflib as\b", code):
-        return set(package.glob("*.py"))
+        return set(package.rglob("*.py"))
     found, unread = {package / "__init__.py"}, [code]
     while unread:
         text = unread.pop()
-        named = re.findall(r"\bcflib\.(\w+)", text)
-        for several in re.findall(r"\bfrom cflib import\s*(\([^)]*\)|[^\n]*)", text):
-            named += re.findall(r"\w+", several)
-        new = {path for name in named if (path := package / f"{name}.py").is_file()} - found
+        named = re.findall(r"\bcflib\.(\w+(?:\.\w+)?)", text)
+        for where, several in re.findall(r"\bfrom cflib\.?(\w*) import\s*(\([^)]*\)|[^\n]*)", text):
+            named += [f"{where}.{name}" for name in re.findall(r"\w+", several)]
+        parts = [name.strip(".").split(".") for name in named]
+        tails = [tail for part in parts for tail in (f"{part[0]}.py", f"{part[0]}/__init__.py", "/".join(part) + ".py")]
+        new = {path for tail in tails if (path := package / tail).is_file()} - found
         found |= new
         unread += [path.read_text("utf-8") for path in new]
     return found

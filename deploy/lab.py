@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cflib.certificates import make_certificates, make_key
-from cflib.deployment import QUIET, Lab, toml
+from cflib.flower.certificates import make_certificates, make_key
+from cflib.flower.deployment import QUIET, Lab, toml
 
 
 def main() -> int:

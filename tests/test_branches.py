@@ -8,13 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from cflib import branches, clustering, methods
-from cflib.branches import admitted, asked, continued, gather, watched
-from cflib.hindsight import compare_groups, latest_reports, regroup, reports
+from cflib import clustering, methods
 from cflib.protocol import Schedule
 from cflib.records import Store
 from cflib.runs import run
-from cflib.staleness import staleness
+from cflib.studies import branches
+from cflib.studies.branches import admitted, asked, continued, gather, watched
+from cflib.studies.hindsight import compare_groups, latest_reports, regroup, reports
+from cflib.studies.staleness import staleness
 from tests.test_runs import digits_run
 
 LOUVAIN = partial(clustering.louvain, self_loops=True)
@@ -113,5 +114,5 @@ def test_the_error_of_an_old_update_is_within_the_two_terms_of_equation_6(tmp_pa
     assert len(table) == sum((drawn[t] & drawn[:t].any(axis=0)).sum() for t in range(1, 4))
     assert (table["bias"] <= table["way"] + table["turn"] + 1e-6).all()
     assert (table[["way", "turn", "bias", "apart"]] > 0).all().all()
-    monkeypatch.setattr("cflib.staleness.serve", None)
+    monkeypatch.setattr("cflib.studies.staleness.serve", None)
     assert staleness(spec, store=store).equals(table)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cflib.certificates import make_certificates, make_key
-from cflib.deployment import QUIET
+from cflib.flower.certificates import make_certificates, make_key
+from cflib.flower.deployment import QUIET
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 

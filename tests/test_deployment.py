@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cflib import checkpoints, flower_app
-from cflib.deployment import Lab
+from cflib import checkpoints
+from cflib.flower import app as flower_app
+from cflib.flower.deployment import Lab
 from cflib.records import Store
 from cflib.runs import run
 
@@ -139,7 +140,7 @@ def test_the_deployment_script_does_it_all_on_one_machine(tmp_path):
 
 def test_nothing_is_left_running_when_the_process_that_started_a_lab_is_killed(tmp_path):
     code = (
-        "import os, signal, sys; from pathlib import Path; from cflib.deployment import Lab\n"
+        "import os, signal, sys; from pathlib import Path; from cflib.flower.deployment import Lab\n"
         "lab = Lab(Path(sys.argv[1]), simulation=True); lab.start_superlink()\n"
         "print(lab.processes['superlink'].pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -9,14 +9,14 @@ import pytest
 
 from cflib import attacks
 from cflib.client import Attack
-from cflib.detection import census, detect, loyal_clients, poison, separation, set_apart
 from cflib.grid import Memory
-from cflib.hindsight import reports
 from cflib.metrics import detection
 from cflib.protocol import Schedule
-from cflib.regression import fit_slopes
 from cflib.runs import first_state, run
-from cflib.staleness import measure
+from cflib.studies.detection import census, detect, loyal_clients, poison, separation, set_apart
+from cflib.studies.hindsight import reports
+from cflib.studies.regression import fit_slopes
+from cflib.studies.staleness import measure
 from tests.test_runs import digits_run
 
 

@@ -15,9 +15,11 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.cli.build import build_fab_from_disk
 from flwr.clientapp import ClientApp
 
-from cflib import checkpoints, flower, flower_app, methods
-from cflib.flower import GridRuntime, Roster, TooFewClientsError
-from cflib.flower_strategy import ClusteredStrategy
+from cflib import checkpoints, methods
+from cflib.flower import app as flower_app
+from cflib.flower import runtime as flower
+from cflib.flower.runtime import GridRuntime, Roster, TooFewClientsError
+from cflib.flower.strategy import ClusteredStrategy
 from cflib.protocol import Job, Reply
 from cflib.records import Store
 from cflib.runs import run
@@ -247,7 +249,7 @@ def test_a_server_that_is_killed_goes_on_from_its_last_finished_round(tmp_path, 
 def test_the_app_has_the_run_config_that_the_library_knows():
     app = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert app["config"] == flower_app.DEFAULTS
-    assert app["components"] == {"serverapp": "cflib.flower_app:server", "clientapp": "cflib.flower_app:client"}
+    assert app["components"] == {"serverapp": "cflib.flower.app:server", "clientapp": "cflib.flower.app:client"}
 
 
 def test_only_the_library_is_packed(tmp_path):
@@ -257,7 +259,7 @@ def test_only_the_library_is_packed(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
     packed = zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path))).namelist()
     assert {name.split("/")[0] for name in packed} == {"cflib", "pyproject.toml", ".info"}
-    assert "cflib/flower_app.py" in packed
+    assert "cflib/flower/app.py" in packed
 
 
 @pytest.mark.parametrize(

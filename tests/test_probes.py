@@ -10,9 +10,9 @@ from cflib.distances import coordinates, minkowski_distances
 from cflib.experiment import Measures, Run
 from cflib.federation import Federation
 from cflib.models import Network
-from cflib.probes import Probe, biases, layer_distances, probe_all, views
 from cflib.records import Store
 from cflib.runs import run
+from cflib.studies.probes import Probe, biases, layer_distances, probe_all, views
 from cflib.training import Training
 
 NETWORK = Network("mlp", (8, 8), 10, {"hidden": [16], "scale": 16})
@@ -72,7 +72,7 @@ def test_distances_of_a_layer_cluster_like_the_layer_itself(federation, tmp_path
 def test_a_kept_probe_is_read_not_trained_again(federation, tmp_path, monkeypatch):
     probe, store = Probe(federation, NETWORK, TRAINING), Store(tmp_path)
     (first,) = probe_all([probe], store=store, progress=False)
-    monkeypatch.setattr("cflib.probes._conduct", None)
+    monkeypatch.setattr("cflib.studies.probes._conduct", None)
     (again,) = probe_all([probe], store=store, progress=False)
     assert again.digest == first.digest
 

@@ -7,7 +7,7 @@ import pytest
 
 from cflib import datasets
 from cflib.federation import Federation
-from cflib.published import pooled, pooled_classes
+from cflib.studies.published import pooled, pooled_classes
 
 
 def split(data, **changes):

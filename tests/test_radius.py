@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cflib.clustering import dbscan
-from cflib.radius import best_interval, radius_scores, true_interval
+from cflib.studies.radius import best_interval, radius_scores, true_interval
 
 GROUPS = [0, 0, 0, 1, 1, 1]
 

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cflib import datasets, methods, metrics, partition, shots
+from cflib import datasets, methods, metrics, partition
 from cflib.experiment import Run
 from cflib.federation import Federation
 from cflib.models import Network
 from cflib.runs import models_after, run
+from cflib.studies import shots
 from cflib.training import Training
 
 LATE = 3

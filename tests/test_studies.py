@@ -13,7 +13,7 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.records import Store
 from cflib.runs import models_after
-from cflib.studies import client_accuracies, cluster_accuracies, run_arms, states
+from cflib.studies.arms import client_accuracies, cluster_accuracies, run_arms, states
 from cflib.training import Training
 
 

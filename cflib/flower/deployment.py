@@ -24,9 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from cflib.certificates import make_certificates, make_key
+from cflib.flower.certificates import make_certificates, make_key
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

@@ -27,7 +27,7 @@ from cflib import attacks, datasets, methods, partition
 from cflib.client import Attack, perform
 from cflib.experiment import Measures, Run, View
 from cflib.federation import Federation
-from cflib.flower import GridRuntime, Roster, pack_reply, unpack
+from cflib.flower.runtime import GridRuntime, Roster, pack_reply, unpack
 from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
@@ -143,7 +143,7 @@ def _attack(text: str) -> Attack | None:
 
 def settle(data: str) -> None:
     """Read data sets from this folder; without one, from the user's cache if this is an app's copy of the code."""
-    project = Path(__file__).resolve().parent.parent
+    project = Path(__file__).resolve().parents[2]
     if data:
         os.environ["CFLIB_CACHE"] = os.environ["CFLIB_DATA"] = data
     elif not (project / "requirements.lock").is_file():  # not a checkout

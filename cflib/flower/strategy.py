@@ -5,7 +5,7 @@
 
 ``strategy.start(grid, initial_arrays, num_rounds=5)`` then works as with Flower's own strategies, and a ClientApp that
 works with ``FedAvg`` works here: it finds its model under ``arrays`` and answers with arrays and ``num-examples``. It
-says who it is with ``app.query("client")(cflib.flower_app.introduce)``, or nodes are registered by name. A method that
+says who it is with ``app.query("client")(cflib.flower.app.introduce)``, or nodes are registered by name. A method that
 lets clients choose sends further models as ``arrays.1``, ``arrays.2``, and reads the number of the one chosen from the
 metric ``chosen``; one that probes (paper 002) sends ``query.descriptor`` and takes the last bias.
 """
@@ -23,7 +23,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from cflib.arrays import IntArray, Weights
-from cflib.flower import Roster, pack, unpack_reply
+from cflib.flower.runtime import Roster, pack, unpack_reply
 from cflib.grid import Method, State
 from cflib.methods import spell
 from cflib.protocol import Job, Schedule

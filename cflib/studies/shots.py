@@ -20,12 +20,12 @@ from cflib.arrays import FloatArray, IntArray
 from cflib.choices import Arm
 from cflib.experiment import Run
 from cflib.grid import Method, State, own_cluster
-from cflib.hindsight import regroup
 from cflib.places import folder
 from cflib.protocol import Job
 from cflib.records import Record
 from cflib.runs import models_after
 from cflib.simulation import Simulation
+from cflib.studies.hindsight import regroup
 
 Variant = Literal["kmeans", "affinity", "mean_shift", "hdbscan"]
 OCFL: dict[str, Variant] = {

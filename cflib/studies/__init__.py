@@ -1,0 +1,1 @@
+"""What single papers need beyond the grid: runs taken apart, clustered again, looked at closely."""
