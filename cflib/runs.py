@@ -103,8 +103,11 @@ def run_on(
     """Return the record of a run on a runtime of the caller's choice, kept under ``place`` with its checkpoints.
 
     Apart from the runs computed here: elsewhere a client may fall silent, and the record then tells what happened, not
-    what the specification determines. A checkpoint is written after every round, so that none is lost.
+    what the specification determines. A checkpoint is written after every round, so that none is lost. Raises
+    ``ValueError`` for a run that goes on from another: its models are not there.
     """
+    if spec.start is not None:
+        raise ValueError(f"{spec.method.name} goes on from another run: run that one and this one in one process")
     store, here = Store(place), place / "checkpoints" / spec.key
     with lock(here.with_suffix(".lock")):
         record = store.read(spec.key)

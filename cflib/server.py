@@ -91,7 +91,9 @@ def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Re
     sent = {job.client: job for job in jobs}
     usable, excluded = _sift(sent, replies, state.probe)
     if not usable and schedule.may_pass:
-        matrix = None if state.matrix is None else state.matrix.copy()  # a new object: it holds for this round too
+        matrix = state.matrix
+        if matrix is not None and not (method.once and state.clustered is not None):
+            matrix = matrix.copy()  # a new object: it holds for this round too
         return replace(state, round=state.round + 1, excluded=excluded, matrix=matrix)
     if not usable:
         raise RoundError(f"round {state.round + 1}: none of {len(jobs)} clients gave a usable reply: {excluded}")
@@ -140,19 +142,26 @@ def _sift(sent: Mapping[int, Job], replies: Sequence[Reply], like: Weights) -> t
         if reply.client not in sent:
             continue
         job = sent[reply.client]
-        shapes = [np.shape(array) for array in (like if job.task == "train" else like[-1:])]
+        model = like if job.task == "train" else like[-1:]
         if reply.error:
             excluded[reply.client] = reply.error
         elif not 0 <= reply.chosen < len(job.models) or reply.samples < 1:
             excluded[reply.client] = f"chose model {reply.chosen} of {len(job.models)}, with {reply.samples} samples"
-        elif [np.shape(array) for array in reply.arrays] != shapes:
+        elif [np.shape(array) for array in reply.arrays] != [array.shape for array in model]:
             excluded[reply.client] = "wrong shapes"
-        elif not all(np.isfinite(array).all() for array in reply.arrays):
+        elif (arrays := _fitted(reply.arrays, model)) is None:
             excluded[reply.client] = "not finite"
         else:
             del excluded[reply.client]
-            usable.append(reply)
+            usable.append(replace(reply, arrays=arrays))
     return usable, excluded
+
+
+def _fitted(arrays: Weights, model: Weights) -> list[FloatArray] | None:
+    """Return the arrays in the model's own types, None if a number does not fit: nobody widens everyone's model."""
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite
+        own = [np.asarray(array, dtype=like.dtype) for array, like in zip(arrays, model, strict=True)]
+    return own if all(np.isfinite(array).all() for array in own) else None
 
 
 def _remember(method: Method, state: State, sent: Mapping[int, Job], replies: Sequence[Reply]) -> State:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cflib.flower.certificates import make_certificates, make_key
+from cflib.flower.certificates import make_certificates, make_key, server_hosts
 from cflib.flower.deployment import QUIET, Lab, toml
 
 
@@ -81,6 +81,9 @@ def make_keys(arguments: argparse.Namespace) -> int:
     keys = arguments.folder / "keys"
     if not (keys / "ca.crt").exists():
         make_certificates(keys, arguments.host)
+    elif missing := sorted(set(arguments.host) - set(server_hosts(keys))):
+        print(f"{keys} has a certificate for {server_hosts(keys)}, not for {missing}: name another --folder")
+        return 1
     for name in arguments.nodes:
         if not (keys / name).exists():
             make_key(keys, name)

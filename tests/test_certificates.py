@@ -63,6 +63,9 @@ def test_the_script_makes_what_is_missing_and_replaces_nothing(tmp_path):
     after = {path.name: path.read_bytes() for path in (tmp_path / "keys").iterdir()}
     assert set(after) - set(before) == {"rome", "rome.pub"}
     assert {name: after[name] for name in before} == before
+    refused = subprocess.run([*command, "--host", "fl.example.org", "--nodes", "oslo"], capture_output=True, text=True)
+    assert refused.returncode == 1
+    assert "not for ['fl.example.org']: name another --folder" in refused.stdout
 
 
 def test_the_script_takes_settings_before_between_and_after_options(tmp_path):

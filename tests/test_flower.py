@@ -331,6 +331,27 @@ def test_a_strategy_leaves_out_a_broken_client():
     assert strategy.state.excluded == {3: "no reply"}
 
 
+def test_a_strategy_averages_only_what_is_a_number_with_samples():
+    strategy = ClusteredStrategy(methods.fedavg(), clients=4, wait=0.05)
+    told = [
+        {"accuracy": 0.5, "num-examples": 10},
+        {"accuracy": 1.0, "num-examples": 30},
+        {"accuracy": 9.0, "num-examples": -9},
+        {"accuracy": [1.0, 2.0], "num-examples": 5},
+        {"accuracy": float("nan"), "num-examples": 5},
+    ]
+    questions = [Message(RecordDict(), 1, "evaluate") for _ in told]
+    for number, question in enumerate(questions):
+        question.metadata.__dict__["_message_id"] = f"question-{number}"
+    strategy._sent = [(question, Job(i, 0, "evaluate", ())) for i, question in enumerate(questions)]
+    answers = [
+        Message(RecordDict({"metrics": MetricRecord(row)}), reply_to=question)
+        for row, question in zip(told, questions, strict=True)
+    ]
+    assert strategy.aggregate_evaluate(1, answers) == {"accuracy": 0.875}
+    assert strategy.aggregate_evaluate(1, answers[2:3]) is None
+
+
 def test_a_strategy_asks_for_the_models_that_it_cannot_make_up():
     with pytest.raises(ValueError, match=r"ifca starts from 2 models: give further_models"):
         ClusteredStrategy(methods.ifca(2), clients=4)

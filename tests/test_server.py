@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cflib import choices, methods
 from cflib.arrays import flatten
 from cflib.grid import Memory, State
-from cflib.protocol import Schedule
-from cflib.server import RoundError, generic_model, plan, serve, start
+from cflib.protocol import Reply, Schedule
+from cflib.server import RoundError, generic_model, plan, serve, start, step
 from tests.toy import Pull, weights
 
 ZERO = weights(0, 0, 0)
@@ -326,6 +326,16 @@ def test_a_client_with_a_bad_reply_is_excluded_and_named_and_the_run_goes_on(fau
     assert after[1].excluded == {1: reason}
     assert centre(after[1], 0) == [2, 0.5, 4]
     assert after[2].excluded == {}
+
+
+def test_a_wider_reply_takes_the_models_own_type_and_one_that_does_not_fit_is_left_out():
+    state = start(methods.fedavg(), 2, lambda _: [np.zeros((1, 2), np.float32), np.zeros(1, np.float32)])
+    jobs = plan(methods.fedavg(), state, np.arange(2), seed=0, schedule=Schedule())
+    replies = [Reply(0, [np.full((1, 2), 1e300), np.zeros(1)]), Reply(1, [np.full((1, 2), 0.5), np.zeros(1)])]
+    after = step(methods.fedavg(), state, jobs, replies, schedule=Schedule())
+    assert after.excluded == {0: "not finite"}
+    assert [array.dtype for array in after.models[0]] == [np.float32, np.float32]
+    assert after.models[0][0].tolist() == [[0.5, 0.5]]
 
 
 def test_a_round_without_any_usable_reply_says_so():

@@ -56,6 +56,13 @@ def make_certificates(folder: Path, hosts: Sequence[str], *, days: int = 365) ->
     _write_secret(folder / "server.key", own, serialization.PrivateFormat.PKCS8)
 
 
+def server_hosts(folder: Path) -> list[str]:
+    """Return the names and addresses for which the server certificate in a folder is valid."""
+    certificate = x509.load_pem_x509_certificate((folder / "server.crt").read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
 def make_key(folder: Path, name: str) -> None:
     """Write a node's key pair: ``name``, which only its machine needs to have, and ``name.pub`` to register."""
     folder.mkdir(parents=True, exist_ok=True)

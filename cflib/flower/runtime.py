@@ -179,7 +179,7 @@ class Roster:
                     raise ValueError(answer.error.reason)
                 said = answer.content["config"]
                 client, total = int(said["client"]), int(said["clients"])
-            except (KeyError, TypeError, ValueError) as error:
+            except Exception as error:  # whatever a node elsewhere may say
                 warnings.warn(f"a node could not say which client it is: {error!r}", stacklevel=3)
                 continue
             self.clients[node], self.total = client, max(self.total, total)

@@ -111,13 +111,13 @@ class ClusteredStrategy(Strategy):  # type: ignore[misc]  # flwr is imported wit
         rows: list[Mapping[str, Any]] = []
         for reply, _ in self._pairs(replies):
             if not reply.has_error():
-                rows += [dict(record) for record in reply.content.metric_records.values() if "num-examples" in record]
-        names = {name for row in rows for name, value in row.items() if isinstance(value, (int, float))}
+                rows += [_numbers(record) for record in reply.content.metric_records.values()]
+        rows = [row for row in rows if row.get("num-examples", 0) > 0]
+        names = {name for row in rows for name in row}
         means = {}
         for name in sorted(names - {"num-examples", "client", "chosen"}):
-            told = [(row[name], row["num-examples"]) for row in rows if name in row and np.isfinite(row[name])]
-            if told:
-                means[name] = float(np.average([value for value, _ in told], weights=[samples for _, samples in told]))
+            values, samples = zip(*((row[name], row["num-examples"]) for row in rows if name in row), strict=True)
+            means[name] = float(np.average(values, weights=samples))
         return MetricRecord(means) if means else None
 
     def summary(self) -> None:
@@ -142,3 +142,9 @@ class ClusteredStrategy(Strategy):  # type: ignore[misc]  # flwr is imported wit
         jobs = {message.metadata.message_id: job for message, job in self._sent}
         found = {reply.metadata.reply_to_message_id: reply for reply in replies}
         return [(found[name], job) for name, job in jobs.items() if name in found]
+
+
+def _numbers(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the single finite numbers of a record; whatever else a client elsewhere sends is passed over."""
+    single = {name: float(value) for name, value in record.items() if isinstance(value, (int, float))}
+    return {name: value for name, value in single.items() if np.isfinite(value)}

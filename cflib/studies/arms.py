@@ -49,6 +49,8 @@ def cluster_accuracies(record: Record) -> FloatArray:
 
 def states(spec: Run, *, workers: int | None = None) -> list[State]:
     """Return every state of a run, the first one included; nothing is kept on disk, so use it for small runs."""
+    if spec.start is not None:
+        raise ValueError(f"{spec.method.name} goes on from another run: follow one that starts from nothing")
     first = first_state(spec)
     runtime = Simulation(
         spec.federation,

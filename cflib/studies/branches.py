@@ -19,7 +19,6 @@ from cflib.arrays import check_labels
 from cflib.experiment import Run
 from cflib.methods import Combine
 from cflib.progress import Progress
-from cflib.protocol import Schedule
 from cflib.records import Record, Store
 from cflib.runs import run
 from cflib.simulation import Attendance
@@ -59,14 +58,16 @@ def admitted(child: Run) -> Run:
         child,
         rounds=child.rounds + 1,
         start=(child, child.rounds),
-        schedule=Schedule(),
+        schedule=replace(child.schedule, share=1.0, per="federation"),
         attendance=Attendance(leaves=dict.fromkeys(sorted(others), 0)),
     )
 
 
 def asked(parent: Run, round: int) -> Run:
     """Return one more round after this one, in which all clients report: what FLIC does without."""
-    return replace(watched(parent), rounds=round + 1, start=(parent, round), schedule=Schedule())
+    return replace(
+        watched(parent), rounds=round + 1, start=(parent, round), schedule=replace(parent.schedule, share=1.0)
+    )
 
 
 def gather(

@@ -70,7 +70,13 @@ def staleness(
 
 def _follow(spec: Run, workers: int | None) -> Iterator[dict[str, float]]:
     runtime = Simulation(
-        spec.federation, spec.network, spec.training, seed=spec.seed, attack=spec.attack, workers=workers
+        spec.federation,
+        spec.network,
+        spec.training,
+        seed=spec.seed,
+        attack=spec.attack,
+        attendance=spec.attendance,
+        workers=workers,
     )
     try:
         before = first_state(spec)
