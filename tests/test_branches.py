@@ -114,5 +114,5 @@ def test_the_error_of_an_old_update_is_within_the_two_terms_of_equation_6(tmp_pa
     assert len(table) == sum((drawn[t] & drawn[:t].any(axis=0)).sum() for t in range(1, 4))
     assert (table["bias"] <= table["way"] + table["turn"] + 1e-6).all()
     assert (table[["way", "turn", "bias", "apart"]] > 0).all().all()
-    monkeypatch.setattr("cflib.studies.staleness.serve", None)
+    monkeypatch.setattr("cflib.studies.staleness.follow", None)
     assert staleness(spec, store=store).equals(table)

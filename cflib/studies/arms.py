@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -49,9 +49,16 @@ def cluster_accuracies(record: Record) -> FloatArray:
 
 def states(spec: Run, *, workers: int | None = None) -> list[State]:
     """Return every state of a run, the first one included; nothing is kept on disk, so use it for small runs."""
+    return list(follow(spec, workers=workers))
+
+
+def follow(spec: Run, *, workers: int | None = None) -> Iterator[State]:
+    """Yield the state before the first round of a run, and the one after each; nothing is kept on disk.
+
+    Raises ``ValueError`` for a run that goes on from another.
+    """
     if spec.start is not None:
         raise ValueError(f"{spec.method.name} goes on from another run: follow one that starts from nothing")
-    first = first_state(spec)
     runtime = Simulation(
         spec.federation,
         spec.network,
@@ -62,7 +69,7 @@ def states(spec: Run, *, workers: int | None = None) -> list[State]:
         workers=workers,
     )
     try:
-        steps = serve(spec.method, runtime, first, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule)
-        return [first, *steps]
+        yield (first := first_state(spec))
+        yield from serve(spec.method, runtime, first, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule)
     finally:
         runtime.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,7 @@ from cflib.keys import key
 from cflib.protocol import Reply
 from cflib.provenance import provenance
 from cflib.records import Record, Store
-from cflib.runs import first_state
-from cflib.server import serve
-from cflib.simulation import Simulation
+from cflib.studies.arms import follow
 
 
 def both_ends(reply: Reply, received: Weights, trainable: Sequence[bool]) -> FloatArray:
@@ -48,7 +47,9 @@ def staleness(
     if record is None and not compute:
         return pd.DataFrame()
     if record is None:
-        table = pd.DataFrame(list(_follow(spec, workers)))
+        pairs = pairwise(follow(spec, workers=workers))
+        rows = [row for before, after in pairs for row in measure(before.memory, after.memory, after.round)]
+        table = pd.DataFrame(rows)
         labels = np.zeros((1, spec.federation.n_clients), dtype=np.int16)
         empty, none = pd.DataFrame(), np.zeros((0, labels.size * (labels.size - 1) // 2), dtype=np.float32)
         record = Record(
@@ -66,25 +67,6 @@ def staleness(
         )
         store.write(record)
     return record.clients
-
-
-def _follow(spec: Run, workers: int | None) -> Iterator[dict[str, float]]:
-    runtime = Simulation(
-        spec.federation,
-        spec.network,
-        spec.training,
-        seed=spec.seed,
-        attack=spec.attack,
-        attendance=spec.attendance,
-        workers=workers,
-    )
-    try:
-        before = first_state(spec)
-        for after in serve(spec.method, runtime, before, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule):
-            yield from measure(before.memory, after.memory, after.round)
-            before = after
-    finally:
-        runtime.close()
 
 
 def measure(before: Mapping[int, Memory], after: Mapping[int, Memory], round: int) -> Iterator[dict[str, float]]:
