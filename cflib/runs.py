@@ -40,6 +40,7 @@ __all__ = [
     "run",
     "run_all",
     "run_on",
+    "runtime_of",
 ]
 
 CHECKPOINT_SECONDS = 60.0
@@ -201,6 +202,20 @@ def first_state(spec: Run) -> State:
     )
 
 
+def runtime_of(spec: Run, *, workers: int | None = None, recall: Recall | None = None) -> Simulation:
+    """Return the in-process runtime of a run; close it after use."""
+    return Simulation(
+        spec.federation,
+        spec.network,
+        spec.training,
+        seed=spec.seed,
+        attack=spec.attack,
+        attendance=spec.attendance,
+        workers=workers,
+        recall=recall,
+    )
+
+
 def _simulate(
     spec: Run,
     place: Path | None,
@@ -213,16 +228,8 @@ def _simulate(
 ) -> Record:
     resumes = place is not None and (place / "state.json").exists()
     opening = None if spec.start is None or resumes else _branch(spec, store, workers, progress)
-    runtime = Simulation(
-        spec.federation,
-        spec.network,
-        spec.training,
-        seed=spec.seed,
-        attack=spec.attack,
-        attendance=spec.attendance,
-        workers=workers,
-        recall=recall.turn_to(_topic(spec)) if recall is not None and name != "uncached" else None,
-    )
+    known = recall.turn_to(_topic(spec)) if recall is not None and name != "uncached" else None
+    runtime = runtime_of(spec, workers=workers, recall=known)
     try:
         return conduct(spec, runtime, name=name, place=place, opening=opening, progress=progress, snapshots=snapshots)
     finally:

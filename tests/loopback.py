@@ -35,14 +35,14 @@ class LoopbackGrid(Grid):
         TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1  # as the process of a ServerApp has it
 
     def set_run(self, run: Any) -> None:
-        raise NotImplementedError
+        raise AssertionError("no server asks a grid for this")
 
     @property
     def run(self) -> Any:
-        raise NotImplementedError
+        raise AssertionError("no server asks a grid for this")
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
+        raise AssertionError("no server asks a grid for this")
 
     def get_node_ids(self) -> Iterable[int]:
         return [node for node, client in self.ids.items() if client not in self.offline]

@@ -11,9 +11,8 @@ from cflib.experiment import Run, View
 from cflib.grid import State
 from cflib.records import Record, Store
 from cflib.rules import final
-from cflib.runs import first_state, run_all
+from cflib.runs import first_state, run_all, runtime_of
 from cflib.server import serve
-from cflib.simulation import Simulation
 
 
 def run_arms(
@@ -59,15 +58,7 @@ def follow(spec: Run, *, workers: int | None = None) -> Iterator[State]:
     """
     if spec.start is not None:
         raise ValueError(f"{spec.method.name} goes on from another run: follow one that starts from nothing")
-    runtime = Simulation(
-        spec.federation,
-        spec.network,
-        spec.training,
-        seed=spec.seed,
-        attack=spec.attack,
-        attendance=spec.attendance,
-        workers=workers,
-    )
+    runtime = runtime_of(spec, workers=workers)
     try:
         yield (first := first_state(spec))
         yield from serve(spec.method, runtime, first, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule)
