@@ -8,22 +8,16 @@ true group of -1 means that the partition has no true groups: then nothing can b
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cflib.arrays import FloatArray, IntArray, check_distances, check_labels, renumber
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its confidence interval from ``low`` to ``high``, over ``n`` values."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
+from cflib.samples import Interval as Interval
+from cflib.samples import bimodality as bimodality
+from cflib.samples import check_values
+from cflib.samples import confidence_interval as confidence_interval
+from cflib.samples import paired_interval as paired_interval
 
 
 def adjusted_rand(truth: ArrayLike, labels: ArrayLike) -> float:
@@ -208,51 +202,7 @@ def general_f1(confusions: ArrayLike) -> float:
 
 def learning_gap(personal: ArrayLike, general: ArrayLike) -> float:
     """Return DIST = |PF1 - GF1| (paper 004, eq. 5); arrays over clients or rounds are averaged first."""
-    return float(abs(_check_values(personal, "personal F1").mean() - _check_values(general, "general F1").mean()))
-
-
-def bimodality(values: ArrayLike) -> float:
-    """Return Sarle's coefficient ``(skewness^2 + 1) / kurtosis``, within (0, 1]: 1 for two points, 5/9 if uniform.
-
-    Above 5/9 the values gather at two ends rather than in the middle; adding or multiplying a number changes nothing.
-    Equal values have no shape: 0.
-
-    >>> bimodality([0, 0, 1, 1])
-    1.0
-    """
-    checked = _check_values(values, "values")
-    centred = checked - checked.mean()
-    square = float(np.mean(centred**2))
-    if square == 0:
-        return 0.0
-    skewness = float(np.mean(centred**3)) / square**1.5
-    return float((skewness**2 + 1) * square**2 / np.mean(centred**4))
-
-
-def confidence_interval(values: ArrayLike, *, level: float = 0.95) -> Interval:
-    """Return the mean of n independent values with its Student-t interval; one value has the interval (-inf, inf).
-
-    >>> confidence_interval([1.0, 2.0, 3.0])
-    Interval(mean=2.0, low=-0.484..., high=4.484..., n=3)
-    """
-    from scipy.stats import t
-
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}, expected a number between 0 and 1, such as 0.95")
-    checked = _check_values(values, "values")
-    centre, n = float(checked.mean()), checked.size
-    if n == 1:
-        return Interval(centre, -np.inf, np.inf, 1)
-    margin = float(t.ppf((1 + level) / 2, n - 1) * checked.std(ddof=1) / np.sqrt(n))
-    return Interval(centre, centre - margin, centre + margin, n)
-
-
-def paired_interval(first: ArrayLike, second: ArrayLike, *, level: float = 0.95) -> Interval:
-    """Return the interval of the mean difference ``first - second`` over pairs, such as two methods at equal seeds."""
-    one, two = _check_values(first, "first values"), _check_values(second, "second values")
-    if one.shape != two.shape:
-        raise ValueError(f"{one.size} values cannot be paired with {two.size}: pass the same seeds in the same order")
-    return confidence_interval(one - two, level=level)
+    return float(abs(check_values(personal, "personal F1").mean() - check_values(general, "general F1").mean()))
 
 
 def detection(flagged: Collection[int] | ArrayLike, attackers: Collection[int] | ArrayLike) -> tuple[float, float]:
@@ -316,13 +266,6 @@ def _f1(counts: FloatArray) -> FloatArray:
     scores = np.divide(2 * hits, either, out=np.zeros_like(either), where=either > 0)
     means: FloatArray = scores.sum(axis=1) / (either > 0).sum(axis=1)
     return means
-
-
-def _check_values(values: ArrayLike, name: str) -> FloatArray:
-    checked = np.asarray(values, dtype=np.float64)
-    if checked.size == 0 or not np.isfinite(checked).all():
-        raise ValueError(f"{name} are {checked.tolist()}: pass at least one, and leave out runs without a result")
-    return checked
 
 
 def _client_ids(clients: Collection[int] | ArrayLike) -> set[int]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cflib.arrays import check_labels, renumber
-from cflib.metrics import confidence_interval
+from cflib.samples import confidence_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

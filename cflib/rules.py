@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cflib.arrays import FloatArray
-from cflib.metrics import Interval, confidence_interval, paired_interval
+from cflib.samples import Interval, confidence_interval, paired_interval
 
 SIGNS = {"less": -1.0, "greater": 1.0}
 SLACK = 1e-9  # 0.95 + 0.05 is not quite 1: a value on the edge of a tolerance is within it
