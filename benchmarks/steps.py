@@ -13,7 +13,7 @@ BATCH = 10
 
 def rows() -> Iterator[tuple[str, float, float]]:
     """Yield (operation, milliseconds, GFLOP) for one batch; GFLOP is 0 where memory, not arithmetic, sets the pace."""
-    from cflib.models import load_tensorflow
+    from cflib.backend import load_tensorflow
 
     tf, _ = load_tensorflow()
     raw = tf.raw_ops

@@ -10,20 +10,17 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cflib.arrays import FloatArray
+from cflib.backend import load_tensorflow
+from cflib.layers import quicken
 
-RESTART = "restart the kernel and import cflib first"
 _building = threading.Lock()
 
 
@@ -121,25 +118,6 @@ def initial_weights(network: Network, seed: int) -> list[FloatArray]:
     return [_initial(variable, seed, position) for position, variable in enumerate(template(network).weights)]
 
 
-@functools.lru_cache(maxsize=1)
-def load_tensorflow() -> tuple[Any, Any]:
-    """TensorFlow and Keras, with one thread an operation, on which bit-for-bit repeatable training rests.
-
-    Raises ``RuntimeError`` if TensorFlow already runs otherwise, which can no longer be changed.
-    """
-    with _without_startup_log():
-        import keras
-        import tensorflow as tf
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(f"Keras runs on {keras.backend.backend()}: unset KERAS_BACKEND, {RESTART}")
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-    except RuntimeError as error:
-        if _shares_operations(tf):
-            raise RuntimeError(f"TensorFlow already runs several threads an operation: {RESTART}") from error
-    return tf, keras
-
-
 def _build(network: Network) -> Any:
     _, keras = load_tensorflow()
     options = dict(network.options)
@@ -225,14 +203,12 @@ def _linear(keras: Any, shape: tuple[int, ...], classes: int) -> Any:
 
 def _mobilenet(keras: Any, shape: tuple[int, ...], classes: int, *, alpha: float = 1.0, dropout: float = 0.001) -> Any:
     """MobileNet, version 1 (000): 137 arrays."""
-    return keras.applications.MobileNet(
-        shape, alpha, dropout=dropout, weights=None, classes=classes, classifier_activation=None
-    )
+    return _application(keras.applications.MobileNet, shape, alpha, classes, dropout=dropout)
 
 
 def _mobilenet_v2(keras: Any, shape: tuple[int, ...], classes: int, *, alpha: float = 1.0) -> Any:
     """MobileNetV2 (002): 262 arrays, the last of which is the bias that 002 clusters."""
-    return keras.applications.MobileNetV2(shape, alpha, weights=None, classes=classes, classifier_activation=None)
+    return _application(keras.applications.MobileNetV2, shape, alpha, classes)
 
 
 def _resnet34(keras: Any, shape: tuple[int, ...], classes: int) -> Any:
@@ -272,6 +248,10 @@ def _stack(keras: Any, shape: tuple[int, ...], *parts: list[Any]) -> Any:
     return keras.Sequential([keras.layers.Input(shape), *(layer for part in parts for layer in part)])
 
 
+def _application(build: Any, shape: tuple[int, ...], alpha: float, classes: int, **options: Any) -> Any:
+    return quicken(build(shape, alpha, weights=None, classes=classes, classifier_activation=None, **options))
+
+
 def _convolution(keras: Any, filters: int, size: int, padding: str = "same") -> list[Any]:
     return [keras.layers.Conv2D(filters, size, padding=padding, activation="relu"), keras.layers.MaxPooling2D(2)]
 
@@ -283,38 +263,3 @@ def _dense(keras: Any, *units: int, dropout: float = 0.0) -> list[Any]:
 
 def _dropout(keras: Any, share: float) -> list[Any]:
     return [keras.layers.Dropout(share)] if share > 0 else []
-
-
-def _shares_operations(tf: Any) -> bool:
-    # TensorFlow does not tell how many threads it runs. An operation called eagerly uses the calling thread alone,
-    # unless it is shared among several: then nearly all time is spent elsewhere (a share of 0.9, against 0.0).
-    values = tf.zeros([1 << 21])
-    elsewhere = []
-    for _ in range(3):
-        process, own = time.process_time(), time.thread_time()
-        for _ in range(10):
-            tf.exp(values)
-        process, own = time.process_time() - process, time.thread_time() - own
-        elsewhere.append(1 - own / process)
-    return min(elsewhere) > 0.5
-
-
-@contextmanager
-def _without_startup_log() -> Iterator[None]:
-    # TensorFlow writes some lines to the error stream before its own log level applies; all others are passed on.
-    try:
-        saved = os.dup(2)
-    except OSError:
-        yield
-        return
-    with tempfile.TemporaryFile() as captured:
-        os.dup2(captured.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(saved, 2)
-            captured.seek(0)
-            for line in captured:
-                if not line.startswith((b"I0000", b"WARNING: All log messages before absl")):
-                    os.write(saved, line)
-            os.close(saved)

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from cflib.arrays import FloatArray, IntArray, Weights, flatten, unflatten
+from cflib.backend import load_tensorflow
 from cflib.metrics import accuracy_of_confusion, macro_f1_of_confusion
-from cflib.models import Network, generators, load_tensorflow, template
+from cflib.models import Network, generators, template
 
 EVALUATION_BATCH = 500
 _compiling = threading.Lock()  # tracing uses Keras's global tables

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import cflib
 from cflib import models
-from cflib.models import Network, build, generators, initial_weights, load_tensorflow, template
+from cflib.backend import load_tensorflow
+from cflib.models import Network, build, generators, initial_weights, template
 from cflib.training import Evaluation, Trainer, Training, _batches, trainer
 
 LINEAR = Network("linear", (4, 3), 3)
