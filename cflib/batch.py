@@ -50,6 +50,14 @@ class Attempt:
         return dict(_read(self.work / "progress.json"))
 
     @property
+    def says(self) -> str:
+        """The progress line of the runs that the notebook computes now, if any."""
+        try:
+            return (self.work / "says.txt").read_text("utf-8")
+        except OSError:
+            return ""
+
+    @property
     def complete(self) -> bool:
         """Whether there is an executed copy to publish."""
         return (self.work / "result.ipynb").is_file()
@@ -80,7 +88,7 @@ def run(
                     running.append(_start(waiting.pop(0)))
                     board.started(running[-1].job.name, running[-1].job.seconds)
                 for one in list(running):
-                    board.cell(one.job.name, one.progress.get("cell"), one.progress.get("cells"))
+                    board.cell(one.job.name, one.progress.get("cell"), one.progress.get("cells"), one.says)
                     if _ended(one, minutes, caught):
                         running.remove(one)
                         error = _conclude(one)

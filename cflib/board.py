@@ -21,14 +21,16 @@ class Row:
     began: float
     said: float
     cell: str = "-"
+    says: str = ""
 
     def text(self, state: str, width: int) -> str:
-        """Return the row as one line: name, state, cell, time taken, and what is left if it goes as last time."""
+        """Return the row as one line: name, state, cell, time taken, what is left if it goes as last time, and says."""
         elapsed = time.monotonic() - self.began
         line = f"{self.name:<{width}}  {state:<8}  {self.cell:>7}  {clock(elapsed):>7}"
         if state != "running":
             return line
-        return f"{line}  {'-' if self.usual is None else f'about {clock(max(0.0, self.usual - elapsed))} left'}"
+        estimate = "-" if self.usual is None else f"about {clock(max(0.0, self.usual - elapsed))} left"
+        return f"{line}  {estimate}  {self.says}".rstrip()
 
 
 class Board:
@@ -60,8 +62,9 @@ class Board:
         if not self.live:
             self.line(f"{name}  started{'' if usual is None else f', about {clock(usual)}'}")
 
-    def cell(self, name: str, cell: int | None, cells: int | None) -> None:
-        """Say which of a notebook's cells runs."""
+    def cell(self, name: str, cell: int | None, cells: int | None, says: str = "") -> None:
+        """Say which of a notebook's cells runs, and what it says of its progress."""
+        self.rows[name].says = says
         if cell is not None:
             self.rows[name].cell = f"{cell}/{cells}"
 

@@ -1,8 +1,9 @@
 """One notebook, executed by papermill in a process of its own: ``python -m cflib.execution FOLDER``.
 
 The folder holds ``source.ipynb`` and ``request.json``; what comes back is ``result.ipynb`` or ``error.json``, and
-meanwhile ``progress.json``. The process lives no longer than the one that holds the other end of its standard input,
-and takes its kernel along, so that a killed runner leaves nothing behind.
+meanwhile ``progress.json`` and, while runs are computed, their own line of progress in ``says.txt``. The process lives
+no longer than the one that holds the other end of its standard input, and takes its kernel along, so that a killed
+runner leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def environment(work: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_HIJACKERS)}
     if (PROJECT / "pyproject.toml").is_file():
         kept["PYTHONPATH"] = str(PROJECT)
-    return {**kept, "IPYTHONDIR": str(work / "ipython"), "JUPYTER_RUNTIME_DIR": str(work / "runtime")}
+    own = {"IPYTHONDIR": "ipython", "JUPYTER_RUNTIME_DIR": "runtime", "CFLIB_PROGRESS": "says.txt"}
+    return kept | {variable: str(work / name) for variable, name in own.items()}
 
 
 def execute(work: Path) -> None:

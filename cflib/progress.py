@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -12,7 +14,9 @@ class Progress:
     """An updating text line; a context manager, so that the last word stays visible.
 
     In a terminal the line is rewritten; in a notebook one output is updated (it survives in static pages, which
-    widgets do not); elsewhere a line is printed now and then, so that a log shows life without filling up.
+    widgets do not) and the file that ``CFLIB_PROGRESS`` names, for whoever executes the notebook; elsewhere a line is
+    printed now and then, so that a log shows life without filling up. The time left is reckoned from the rounds
+    computed, not from those of runs that were read.
     """
 
     def __init__(self, title: str, total: int, *, stream: TextIO | None = None, enabled: bool = True) -> None:
@@ -23,7 +27,8 @@ class Progress:
         self.began = time.monotonic()
         self.due = 0.0
         self.line = ""
-        self.before = 0
+        self.before = self.read = 0
+        self.updated = False
 
     def __enter__(self) -> Progress:
         return self
@@ -39,7 +44,8 @@ class Progress:
     def update(self, done: int, **facts: object) -> None:
         """Say that ``done`` rounds of the run under way are finished, with a few facts such as the accuracy."""
         finished, elapsed = self.before + done, time.monotonic() - self.began
-        left = elapsed / finished * (self.total - finished) if finished else float("nan")
+        computed, self.updated = finished - self.read, True
+        left = elapsed / computed * (self.total - finished) if computed else float("nan")
         words = [f"{name} {value}" for name, value in facts.items()]
         count = f"round {finished}/{self.total}"
         self.line = "  ".join([self.title, count, *words, f"{elapsed:.0f} s, about {left:.0f} s left"])
@@ -47,8 +53,10 @@ class Progress:
             self._show()
 
     def skip(self, rounds: int) -> None:
-        """Count the rounds of a run as finished and go on to the next."""
+        """Count the rounds of a run as finished and go on to the next; without an update they were only read."""
         self.before += rounds
+        self.read += 0 if self.updated else rounds
+        self.updated = False
 
     def _show(self, *, last: bool = False) -> None:
         if self.notebook:
@@ -66,6 +74,10 @@ class Progress:
         from IPython import display
 
         page: Any = display  # IPython carries no types
+        if named := os.environ.get("CFLIB_PROGRESS"):
+            half = Path(f"{named}.half")
+            half.write_text(text, encoding="utf-8")
+            half.replace(named)
         if self.handle is None:
             self.handle = page.display(page.Pretty(text), display_id=True)
         else:

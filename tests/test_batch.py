@@ -444,19 +444,20 @@ def test_rows_are_cut_at_the_terminal_s_edge_and_estimates_come_from_the_last_ru
 
 
 def test_a_log_hears_a_sign_of_life_once_a_minute(monkeypatch):
-    now = [time.monotonic()]
+    began = time.monotonic()
+    now = [began]
     monkeypatch.setattr(board.time, "monotonic", lambda: now[0])
     stream = io.StringIO()
     table = Board(stream, ["01_a"])
     table.started("01_a", None)
     for _ in range(150):
         now[0] += 1
-        table.cell("01_a", 4, 9)
+        table.cell("01_a", 4, 9, "run 2 of 3" if now[0] - began > 90 else "")
         table.show()
     assert stream.getvalue().splitlines() == [
         "01_a  started",
         "01_a  running       4/9     1:00  -",
-        "01_a  running       4/9     2:00  -",
+        "01_a  running       4/9     2:00  -  run 2 of 3",
     ]
 
 

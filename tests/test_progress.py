@@ -43,3 +43,29 @@ def test_nothing_is_printed_if_progress_is_off():
     with Progress("fedavg", 4, stream=out, enabled=False) as line:
         line.update(1)
     assert out.getvalue() == ""
+
+
+def test_the_time_left_is_reckoned_from_the_rounds_computed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("cflib.progress.time.monotonic", lambda: now[0])
+    line = Progress("", 40, stream=io.StringIO())
+    line.skip(10)  # read
+    now[0] = 6.0
+    line.update(6)
+    assert line.line.endswith("round 16/40  6 s, about 24 s left")
+    line.skip(10)  # computed
+    line.skip(10)  # read
+    now[0] = 10.0
+    line.update(1)
+    assert line.line.endswith("round 31/40  10 s, about 8 s left")
+
+
+def test_whoever_executes_a_notebook_can_read_the_line(monkeypatch, tmp_path):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda *args, **options: shown.append(args))
+    monkeypatch.setenv("CFLIB_PROGRESS", str(tmp_path / "says.txt"))
+    line = Progress("run 1 of 2: fedavg", 4, stream=io.StringIO())
+    line.notebook = True
+    line.update(1)
+    assert (tmp_path / "says.txt").read_text().startswith("run 1 of 2: fedavg  round 1/4")
+    assert len(shown) == 1
