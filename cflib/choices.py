@@ -93,8 +93,8 @@ def every_round(state: State) -> list[IntArray]:
 
 
 def at_round(state: State, *, round: int) -> list[IntArray]:
-    """Cluster all known clients after this many rounds."""
-    return [state.known] if state.round + 1 == round else []
+    """Cluster all known clients after this many rounds, or after the next one in which anybody replies."""
+    return [state.known] if state.clustered is None and state.round + 1 >= round else []
 
 
 def until_round(state: State, *, round: int) -> list[IntArray]:

@@ -352,6 +352,14 @@ def test_a_round_without_any_usable_reply_may_pass_if_asked():
     assert after[3].excluded == {}
 
 
+def test_a_clustering_whose_round_passed_without_a_reply_is_made_up_for():
+    targets = [(1, 0, 0), (1, 0, 0), (-1, 0, 0), (-1, 0, 0)]
+    runtime = Pull(targets, broken={(1, client): "nan" for client in range(4)})
+    after = states(methods.flic(round=2), runtime, rounds=4, schedule=Schedule(may_pass=True))
+    assert [state.clustered for state in after] == [None, None, None, 2, 2]
+    assert after[-1].labels.tolist() == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("share", "per", "counts"), [(0.5, "federation", 4), (0.5, "cluster", 4), (0.01, "cluster", 2)]
 )
