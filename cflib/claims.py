@@ -184,7 +184,10 @@ def save(
 
 
 def collect(folder: Path | None = None) -> dict[tuple[str, str], Verdict]:
-    """Return by claim and arm the verdict of the largest preset that decided it; no claim is left out."""
+    """Return by claim and arm the verdict of the largest preset that decided it; no claim is left out.
+
+    One that decided every condition of the claim goes before a larger one that left some of them open.
+    """
     best: dict[tuple[str, str], Verdict] = {}
     for path in sorted((folder or place("results", "CFLIB_RESULTS")).glob("*.json")):
         try:
@@ -226,8 +229,10 @@ def _read(row: dict[str, Any]) -> Verdict:
     return Verdict(**row | {"evidence": evidence})
 
 
-def _weight(verdict: Verdict) -> tuple[bool, int]:
-    return verdict.outcome != OUTCOMES[3], PRESETS.index(verdict.preset)
+def _weight(verdict: Verdict) -> tuple[bool, bool, int]:
+    whole = all(verdict.conditions.get(label) is not None for label in _find(verdict.claim).conditions)
+    decided = verdict.outcome != OUTCOMES[3]
+    return decided, decided and whole, PRESETS.index(verdict.preset)
 
 
 def _find(claim: str) -> Claim:

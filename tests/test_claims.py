@@ -522,6 +522,19 @@ def test_the_largest_preset_that_decided_gives_the_verdict(tmp_path):
     assert (collected.outcome, collected.preset) == ("not reproduced", "long")
 
 
+def test_a_preset_that_decided_all_conditions_goes_before_a_larger_one_that_left_some_open(tmp_path):
+    wide, narrow = [[0.1 * (seed % 5)] * 3 for seed in range(20)], [[0.01 * (seed % 5)] * 3 for seed in range(20)]
+    scores = ("accuracy", "ARI", "silhouette")
+    every = dict.fromkeys(scores, (narrow, wide))
+    few = {score: (narrow[:6], wide[:6]) if score == "ARI" else (wide[:6], wide[:6]) for score in scores}
+    for preset, evidence in (("quick", every), ("paper", few)):
+        verdict = claims.judge("A06", evidence, preset=preset, control=[0.95])
+        claims.save("02_agreement_matrix", preset, [verdict], {}, tmp_path)
+    assert verdict.outcome == "partly"
+    collected = claims.collect(tmp_path)["A06", "corrected"]
+    assert (collected.outcome, collected.preset) == ("reproduced", "quick")
+
+
 def test_undecided_claims_keep_the_note_of_the_largest_preset(tmp_path):
     store(tmp_path, a07("paper", n=1))
     store(tmp_path, a07("quick", n=2))
