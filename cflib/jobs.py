@@ -66,8 +66,9 @@ def plan(
 ) -> tuple[list[Job], list[str]]:
     """Return the jobs that a command asks for, and a line for each notebook that has no such preset.
 
-    ``settings`` are ``name=value``, ``sweeps`` ``name=value,value``: every combination is a job. Raises ``ValueError``
-    naming what exists if a notebook, preset or parameter does not, or a value is not of its declared type.
+    ``settings`` are ``name=value``, ``sweeps`` ``name=value,value``: every combination is a job. A parameter ``parts``
+    says what may be computed, not what is studied: alone it leaves the executed copy the preset's own. Raises
+    ``ValueError`` naming what exists if a notebook, preset or parameter does not, or a value is not of its type.
     """
     sources = notebooks.find(place, names)
     having = [path for path in sources if preset in notebooks.presets(path)]
@@ -80,8 +81,9 @@ def plan(
     for path in having:
         base = notebooks.settings(path, preset)
         for chosen in product(*_choices(path, settings, sweeps)):
-            folder = output or place / ("sweeps" if chosen else "executed")
-            name = ".".join([path.stem, preset, *(f"{key}={_for_a_name(value)}" for key, value in chosen)])
+            changed = [f"{key}={_for_a_name(value)}" for key, value in chosen if key != "parts"]
+            folder = output or place / ("sweeps" if changed else "executed")
+            name = ".".join([path.stem, preset, *changed])
             jobs.append(Job(path, preset, {**base, **dict(chosen)}, folder / f"{name}.ipynb"))
     if twice := {job.name for job in jobs if [other.output for other in jobs].count(job.output) > 1}:
         raise ValueError(f"given twice, or too alike to tell apart by name: {', '.join(sorted(twice))}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cflib import checkpoints
 from cflib.arrays import IntArray, Weights
@@ -36,6 +36,7 @@ __all__ = [
     "Store",
     "conduct",
     "first_state",
+    "gather",
     "models_after",
     "run",
     "run_all",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 CHECKPOINT_SECONDS = 60.0
+Name = TypeVar("Name", bound=Hashable)
 
 
 def run_all(
@@ -54,18 +56,36 @@ def run_all(
     progress: bool = True,
     snapshots: Iterable[int] = (),
 ) -> list[Record]:
-    """Return the records of several runs, computing those that are missing, under one line of progress.
+    """Return the records of several runs, computing those that are missing, as :func:`gather` does."""
+    named = dict(enumerate(specs))
+    return list(gather(named, store=store, workers=workers, progress=progress, snapshots=snapshots).values())
 
-    Neighbours with the same data, network, training and seed compute the rounds that they share once.
+
+def gather(
+    specs: Mapping[Name, Run],
+    *,
+    store: Store | None = None,
+    compute: Callable[[Name], bool] = lambda name: True,
+    workers: int | None = None,
+    progress: bool = True,
+    snapshots: Iterable[int] = (),
+) -> dict[Name, Record]:
+    """Return by name the records of several runs under one line of progress.
+
+    Finished runs are read, others are computed if ``compute`` says so of their name, and left out if not. Neighbours
+    with the same data, network, training and seed compute the rounds that they share once.
     """
-    snapshots, recall = tuple(snapshots), Recall()
-    records = []
-    with Progress("", sum(spec.rounds for spec in specs), enabled=progress) as line:
-        for number, spec in enumerate(specs, start=1):
+    store, snapshots, recall = store or Store.of(), tuple(snapshots), Recall()
+    found: dict[Name, Record] = {}
+    with Progress("", sum(spec.rounds for spec in specs.values()), enabled=progress) as line:
+        for number, (name, spec) in enumerate(specs.items(), start=1):
             line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
-            records.append(run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall))
+            if compute(name):
+                found[name] = run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall)
+            elif (record := store.read(spec.key)) is not None:
+                found[name] = record
             line.skip(spec.rounds)
-    return records
+    return found
 
 
 def run(

@@ -100,6 +100,16 @@ def test_set_parameters_go_to_the_sweeps_and_not_to_the_executed_copies(place):
     assert plan(place, ["01"])[0][0].verdicts is None
 
 
+def test_parts_say_what_may_be_computed_and_leave_the_copy_the_preset_s_own(place):
+    make(place, "03_c", declared=f"parts: list[str] = ['all']  # parts\n{DECLARED}")
+    (job,), _ = plan(place, ["03"], settings=["parts=[AVG/seed 0]"])
+    assert job.output == place / "executed" / "03_c.quick.ipynb"
+    assert job.parameters == {"preset": "quick", "parts": ["AVG/seed 0"]}
+    assert job.verdicts is None
+    (job,), _ = plan(place, ["03"], settings=["parts=[AVG/seed 0]", "rounds=7"])
+    assert job.output == place / "sweeps" / "03_c.quick.rounds=7.ipynb"
+
+
 def test_a_sweep_runs_every_combination(place):
     jobs, _ = plan(place, ["02"], sweeps=["rounds=1,2"], output=place / "elsewhere")
     assert [job.name for job in jobs] == ["02_b.quick.rounds=1", "02_b.quick.rounds=2"]

@@ -12,8 +12,7 @@ from cflib import clustering, methods
 from cflib.protocol import Schedule
 from cflib.records import Store
 from cflib.runs import run
-from cflib.studies import branches
-from cflib.studies.branches import admitted, asked, continued, gather, watched
+from cflib.studies.branches import admitted, asked, continued, watched
 from cflib.studies.hindsight import compare_groups, latest_reports, regroup, reports
 from cflib.studies.staleness import staleness
 from tests.test_runs import digits_run
@@ -69,14 +68,6 @@ def test_nobody_can_be_admitted_if_all_were_drawn():
 def test_in_a_full_round_everybody_reports():
     parent = watched(digits_run(rounds=2, schedule=SPARSE))
     assert not np.isnan(run(asked(parent, 2), progress=False).matrix(3)).any()
-
-
-def test_gathering_reads_what_is_there_and_computes_only_what_is_wanted(tmp_path, monkeypatch):
-    specs = {("a", seed): digits_run(seed=seed, rounds=1) for seed in (0, 1)}
-    store = Store(tmp_path / "gathered")
-    assert gather(specs, store=store, compute=lambda name: name == ("a", 1)).keys() == {("a", 1)}
-    monkeypatch.setattr(branches, "run", None)
-    assert gather(specs, store=store, compute=lambda name: False).keys() == {("a", 1)}
 
 
 def test_reports_are_those_that_the_server_draws():

@@ -21,7 +21,7 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
-from cflib.runs import models_after, run
+from cflib.runs import gather, models_after, run
 from cflib.server import RoundError, generic_model
 from cflib.simulation import Attendance, Simulation
 from cflib.training import Training
@@ -73,6 +73,14 @@ def test_a_finished_run_is_read_not_computed(tmp_path):
     assert time.perf_counter() - began < 1
     assert [p.suffix for p in (tmp_path / "records").iterdir()] == [".npz"]
     assert not any((tmp_path / "checkpoints").glob("*/state.json"))
+
+
+def test_gathering_reads_what_is_there_and_computes_only_what_is_wanted(tmp_path, monkeypatch):
+    specs = {("a", seed): digits_run(seed=seed, rounds=1) for seed in (0, 1)}
+    store = Store(tmp_path / "gathered")
+    assert gather(specs, store=store, compute=lambda name: name == ("a", 1)).keys() == {("a", 1)}
+    monkeypatch.setattr("cflib.runs.run", None)
+    assert gather(specs, store=store, compute=lambda name: False).keys() == {("a", 1)}
 
 
 def test_a_damaged_record_is_kept_aside_and_computed_again(tmp_path):

@@ -6,10 +6,8 @@ round and reading, the clients that were never drawn, or a round in which all re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,12 +16,7 @@ from cflib import aggregation, choices, methods
 from cflib.arrays import check_labels
 from cflib.experiment import Run
 from cflib.methods import Combine
-from cflib.progress import Progress
-from cflib.records import Record, Store
-from cflib.runs import run
 from cflib.simulation import Attendance
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 def watched(spec: Run) -> Run:
@@ -68,28 +61,3 @@ def asked(parent: Run, round: int) -> Run:
     return replace(
         watched(parent), rounds=round + 1, start=(parent, round), schedule=replace(parent.schedule, share=1.0)
     )
-
-
-def gather(
-    specs: Mapping[Name, Run],
-    *,
-    store: Store,
-    compute: Callable[[Name], bool] = lambda name: True,
-    snapshots: Iterable[int] = (),
-) -> dict[Name, Record]:
-    """Return by name the records of several runs under one line of progress.
-
-    Finished runs are read, others are computed if ``compute`` says so of their name, and left out if not.
-    """
-    found: dict[Name, Record] = {}
-    rounds, kept = sum(spec.rounds for spec in specs.values()), tuple(snapshots)
-    with Progress("", rounds) as line:
-        for number, (name, spec) in enumerate(specs.items(), start=1):
-            line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
-            record = store.read(spec.key)
-            if record is None and compute(name):
-                record = run(spec, store=store, progress=line, snapshots=kept)
-            if record is not None:
-                found[name] = record
-            line.skip(spec.rounds)
-    return found
