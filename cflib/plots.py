@@ -112,13 +112,15 @@ def curve(
 ) -> Axes:
     """Draw the mean over runs ``(seeds, rounds)`` with the 95 % interval of the mean; one run gives a bare line.
 
-    With ``each`` every run is a thin line instead: an interval over three seeds says less than the three.
+    With ``each`` every run is a thin line, in a band from the lowest to the highest: an interval over three seeds says
+    less than the three.
     """
     values = np.atleast_2d(np.asarray(runs, dtype=float))
     x = np.asarray(rounds)
     (line,) = ax.plot(x, values.mean(axis=0), label=label, color=colour, **options)
     if each:
         ax.plot(x, values.T, color=line.get_color(), alpha=0.5, linewidth=0.8)
+        ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.1, linewidth=0)
     elif len(values) > 1:
         bands = [confidence_interval(column) for column in values.T]
         low, high = [band.low for band in bands], [band.high for band in bands]
