@@ -12,7 +12,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ class Network:
     """A network by name; options left out take their defaults, so that equal networks have equal descriptions.
 
     ``input_shape`` is ``(h, w)`` or ``(h, w, channels)``; every network knows the option ``scale``, by which pixels are
-    divided (255; 16 for digits; 1 for unscaled inputs). An unknown name or option raises ``ValueError``.
+    divided (255; 16 for digits; 1 for unscaled inputs). ``revision`` is not for the caller to set: it parts results of
+    a network from those it gave before its kernels changed. An unknown name or option raises ``ValueError``.
 
     >>> Network("mlp", (8, 8), 10, {"hidden": [32], "scale": 16}).spec
     {'name': 'mlp', 'input_shape': [8, 8, 1], 'classes': 10, 'options': {'hidden': (32,), 'scale': 16.0}}
@@ -39,6 +40,7 @@ class Network:
     input_shape: tuple[int, ...]
     classes: int = 10
     options: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
+    revision: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if self.name not in NETWORKS:
@@ -50,6 +52,7 @@ class Network:
         if self.classes < 2:
             raise ValueError(f"classes is {self.classes}: a classifier needs at least 2")
         object.__setattr__(self, "input_shape", shape)
+        object.__setattr__(self, "revision", REVISIONS.get(self.name, 0))
         object.__setattr__(self, "options", tuple(sorted(_complete(self.name, dict(self.options)).items())))
 
     @property
@@ -129,8 +132,8 @@ def _build(network: Network) -> Any:
 def _initial(variable: Any, seed: int, position: int) -> FloatArray:
     shape = tuple(variable.shape)
     if len(shape) > 1:
-        field = math.prod(shape[:-2])
-        limit = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
+        area = math.prod(shape[:-2])
+        limit = math.sqrt(6 / (area * (shape[-2] + shape[-1])))
         rng = np.random.default_rng(np.random.SeedSequence((seed, position)))
         return rng.uniform(-limit, limit, shape).astype(np.float32)
     one = variable.path.endswith(("gamma", "moving_variance"))
@@ -242,6 +245,9 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "linear": _linear,
 }
 """The builders by name; their keyword-only parameters are the options."""
+
+REVISIONS = {"mobilenet": 1, "mobilenet_v2": 1}
+"""How often a network has come to give other results; enters the key of its runs, and of no other network's."""
 
 
 def _stack(keras: Any, shape: tuple[int, ...], *parts: list[Any]) -> Any:

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from cflib.keys import canonical
 from cflib.models import Network, build, generators, initial_weights, template
 
 
@@ -34,6 +35,11 @@ def test_resnet34_has_the_trainable_parameters_of_the_cifar_variant_and_untraine
     sizes = np.array([math.prod(shape) for shape in network.shapes])
     assert sizes[np.array(network.trainable)].sum() == 21_282_122
     assert network.trainable.count(False) == 2 * 36
+
+
+def test_results_of_a_network_from_before_its_kernels_changed_have_other_keys():
+    assert canonical(Network("mobilenet", (32, 32, 3)))["revision"] == 1
+    assert "revision" not in canonical(Network("mlp", (8, 8)))
 
 
 def test_the_last_array_of_mobilenet_v2_is_the_bias_that_002_clusters():
