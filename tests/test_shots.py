@@ -12,6 +12,7 @@ from cflib import datasets, methods, metrics, partition
 from cflib.experiment import Run
 from cflib.federation import Federation
 from cflib.models import Network
+from cflib.records import Store
 from cflib.runs import models_after, run
 from cflib.studies import shots
 from cflib.training import Training
@@ -162,13 +163,17 @@ def test_the_published_table_has_its_cells():
     assert table.loc[("cifar10", 15, "separate balanced", "HDB"), "homogeneity"] == 0.7691
 
 
-def test_norms_are_those_of_the_round_that_follows(base):
-    mean, each = shots.update_norms(base, 2)
+def test_norms_are_those_of_the_round_that_follows_and_are_kept_to_the_last_bit(base, tmp_path, monkeypatch):
+    store = Store(tmp_path / "norms")
+    mean, each = shots.update_norms(base, 2, store=store)
     before, after = (models_after(base, round, progress=False)[0][0] for round in (2, 3))
     gap = np.concatenate([(b - a).ravel() for a, b in zip(before, after, strict=True)])
     assert mean == pytest.approx(float(np.linalg.norm(gap)), rel=1e-4)
     assert len(each) == 9
     assert mean < each.max()
+    monkeypatch.setattr(shots, "models_after", None)
+    again, every = shots.update_norms(base, 2, store=store)
+    assert (again, every.tolist()) == (mean, each.tolist())
 
 
 def test_the_best_threshold_is_the_middle_one_of_those_that_find_the_truth(watched):

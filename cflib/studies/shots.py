@@ -22,10 +22,11 @@ from cflib.experiment import Run
 from cflib.grid import Method, State, own_cluster
 from cflib.places import folder
 from cflib.protocol import Job
-from cflib.records import Record
+from cflib.records import Record, Store
 from cflib.runs import models_after
 from cflib.simulation import Simulation
 from cflib.studies.hindsight import regroup
+from cflib.studies.tables import kept_table
 
 Variant = Literal["kmeans", "affinity", "mean_shift", "hdbscan"]
 OCFL: dict[str, Variant] = {
@@ -184,18 +185,27 @@ def best_threshold(scores: pd.DataFrame) -> float:
     return float(best[len(best) // 2])
 
 
-def update_norms(base: Run, round: int) -> tuple[float, FloatArray]:
-    """Return the norm of the mean update and of each client's ``(n,)``, trained from the models after a round."""
-    models, labels = models_after(base, round, progress=False)
-    runtime = Simulation(base.federation, base.network, base.training, seed=base.seed)
-    try:
-        replies = runtime.map([Job(i, round, "train", (models[label],)) for i, label in enumerate(labels)])
-    finally:
-        runtime.close()
-    trainable = base.network.trainable
-    updates = [choices.update(reply, models[labels[reply.client]], trainable) for reply in replies]
-    mean = np.mean(updates, axis=0, dtype=np.float64)
-    return float(np.linalg.norm(mean)), np.array([float(np.linalg.norm(update)) for update in updates])
+def update_norms(base: Run, round: int, *, store: Store | None = None) -> tuple[float, FloatArray]:
+    """Return the norm of the mean update and of each client's ``(n,)``, trained from the models after a round.
+
+    Kept like a record, since it trains.
+    """
+
+    def make() -> pd.DataFrame:
+        models, labels = models_after(base, round, progress=False)
+        runtime = Simulation(base.federation, base.network, base.training, seed=base.seed)
+        try:
+            replies = runtime.map([Job(i, round, "train", (models[label],)) for i, label in enumerate(labels)])
+        finally:
+            runtime.close()
+        trainable = base.network.trainable
+        updates = [choices.update(reply, models[labels[reply.client]], trainable) for reply in replies]
+        mean = float(np.linalg.norm(np.mean(updates, axis=0, dtype=np.float64)))
+        return pd.DataFrame({"norm": [float(np.linalg.norm(update)) for update in updates], "of the mean": mean})
+
+    told = {"norms": base.specification, "round": round}
+    table = kept_table(told, make, n_clients=base.federation.n_clients, store=store)
+    return float(table["of the mean"].iloc[0]), table["norm"].to_numpy(dtype=np.float64)
 
 
 def between(low: float, high: float, pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

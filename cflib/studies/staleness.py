@@ -17,11 +17,10 @@ import pandas as pd
 from cflib.arrays import FloatArray, Weights, flatten
 from cflib.experiment import Run
 from cflib.grid import Memory
-from cflib.keys import key
 from cflib.protocol import Reply
-from cflib.provenance import provenance
-from cflib.records import Record, Store
+from cflib.records import Store
 from cflib.studies.arms import follow
+from cflib.studies.tables import kept_table
 
 
 def both_ends(reply: Reply, received: Weights, trainable: Sequence[bool]) -> FloatArray:
@@ -40,33 +39,15 @@ def staleness(
     it distorts, and the mean ``cosine_bias`` of the similarity that FLIC really uses. Without ``compute`` the table is
     empty unless it is kept already.
     """
-    store = store or Store.of()
     spec = replace(spec, method=replace(spec.method, describe=both_ends, compare=None))
-    specification = {"staleness": spec.specification}
-    record = store.read(key(specification))
-    if record is None and not compute:
-        return pd.DataFrame()
-    if record is None:
+
+    def make() -> pd.DataFrame:
         pairs = pairwise(follow(spec, workers=workers))
         rows = [row for before, after in pairs for row in measure(before.memory, after.memory, after.round)]
-        table = pd.DataFrame(rows)
-        labels = np.zeros((1, spec.federation.n_clients), dtype=np.int16)
-        empty, none = pd.DataFrame(), np.zeros((0, labels.size * (labels.size - 1) // 2), dtype=np.float32)
-        record = Record(
-            key(specification),
-            specification,
-            empty,
-            table,
-            empty,
-            labels,
-            none,
-            np.zeros(0, np.int32),
-            0.0,
-            (),
-            provenance(),
-        )
-        store.write(record)
-    return record.clients
+        return pd.DataFrame(rows)
+
+    told = {"staleness": spec.specification}
+    return kept_table(told, make, n_clients=spec.federation.n_clients, store=store, compute=compute)
 
 
 def measure(before: Mapping[int, Memory], after: Mapping[int, Memory], round: int) -> Iterator[dict[str, float]]:

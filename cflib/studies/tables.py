@@ -1,0 +1,35 @@
+"""Tables that take training to make, kept like records, so that a notebook is executed again without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cflib.keys import key
+from cflib.provenance import provenance
+from cflib.records import Record, Store
+
+
+def kept_table(
+    specification: Mapping[str, Any],
+    make: Callable[[], pd.DataFrame],
+    *,
+    n_clients: int,
+    store: Store | None = None,
+    compute: bool = True,
+) -> pd.DataFrame:
+    """Return the table that a specification determines: read, or else made and kept; empty without ``compute``."""
+    store, name = store or Store.of(), key(specification)
+    record = store.read(name)
+    if record is None and not compute:
+        return pd.DataFrame()
+    if record is None:
+        labels, empty = np.zeros((1, n_clients), dtype=np.int16), pd.DataFrame()
+        none = np.zeros((0, n_clients * (n_clients - 1) // 2), dtype=np.float32)
+        parts = (empty, make(), empty, labels, none, np.zeros(0, np.int32), 0.0, ())
+        record = Record(name, dict(specification), *parts, provenance())
+        store.write(record)
+    return record.clients
