@@ -86,17 +86,16 @@ def entrants(
     """Return for every algorithm of table I the run that continues ``base``, whose record is ``watched``.
 
     ``sattler`` names pairs of thresholds and ``briggs`` single ones; Briggs clusters in round ``late``, and Sattler may
-    split from the round after it.
+    split from the round after it. Those whose clusters are often alike come first: neighbours share work.
     """
-    runs = {"BNC": base}
+    shot = shot_round(watched.rounds["watched"])
+    found = partitions(watched, shot, arm=arm)
+    runs = {"BNC": base, **{name: base if shot is None else go_on(base, found[name], shot) for name in found}}
+    for name, threshold in briggs.items():
+        runs[name] = go_on(base, choices.merged(watched.matrix(late), threshold=threshold, arm=arm), late)
     for name, (eps1, eps2) in sattler.items():
         method = methods.sattler(eps1=eps1, eps2=eps2, cooldown=late - 1, arm=arm)
         runs[name] = replace(base, method=method, start=(base, late))
-    for name, threshold in briggs.items():
-        runs[name] = go_on(base, choices.merged(watched.matrix(late), threshold=threshold, arm=arm), late)
-    shot = shot_round(watched.rounds["watched"])
-    for name, labels in partitions(watched, shot, arm=arm).items():
-        runs[name] = base if shot is None else go_on(base, labels, shot)
     return runs
 
 
