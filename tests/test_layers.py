@@ -1,9 +1,12 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from cflib.backend import load_tensorflow
 from cflib.layers import quicken
 from cflib.models import Network, initial_weights, template
+from cflib.training import Training, trainer
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +85,20 @@ def test_a_mobilenet_predicts_what_kerass_own_predicts_with_the_same_weights(eng
     quick.set_weights(weights)
     images = np.random.default_rng(0).random((4, 32, 32, 3), dtype=np.float32)
     np.testing.assert_allclose(quick(images, training=False), slow(images, training=False), rtol=1e-3, atol=1e-5)
+
+
+def test_threads_train_a_mobilenet_to_the_same_bits_as_a_loop():
+    network = Network("mobilenet", (32, 32, 3), 10, {"alpha": 0.25})
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, 24)
+    engine, start = trainer(network, Training("adam", 0.001, batch_size=8)), initial_weights(network, 0)
+
+    def train(client):
+        return np.concatenate(
+            [a.ravel() for a in engine.train(start, images, labels, seed=0, round=0, client=client).weights]
+        )
+
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(train, range(4)))
+    for client in range(4):
+        np.testing.assert_array_equal(together[client], train(client))
