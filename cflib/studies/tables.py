@@ -27,9 +27,16 @@ def kept_table(
     if record is None and not compute:
         return pd.DataFrame()
     if record is None:
-        labels, empty = np.zeros((1, n_clients), dtype=np.int16), pd.DataFrame()
-        none = np.zeros((0, n_clients * (n_clients - 1) // 2), dtype=np.float32)
-        parts = (empty, make(), empty, labels, none, np.zeros(0, np.int32), 0.0, ())
-        record = Record(name, dict(specification), *parts, provenance())
+        record = Record(
+            name,
+            dict(specification),
+            rounds=pd.DataFrame(),
+            clients=make(),
+            clusters=pd.DataFrame(),
+            labels=np.zeros((1, n_clients), dtype=np.int16),
+            triangles=np.zeros((0, n_clients * (n_clients - 1) // 2), dtype=np.float32),
+            kept=np.zeros(0, np.int32),
+            provenance=provenance(),
+        )
         store.write(record)
     return record.clients
