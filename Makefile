@@ -20,7 +20,7 @@ venv: ## make .venv from the lock, or reuse it
 	if [ "$$(cat .venv/.lock 2>/dev/null)" != "$$wanted" ]; then \
 	  echo "Setting up .venv from requirements.lock (a few minutes the first time) …"; \
 	  rm -rf .venv; $(PYTHON) -m venv .venv; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2); \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2); \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	  echo "$$wanted" > .venv/.lock; fi
 	@cp deploy/quiet.pth .venv/lib/python3.*/site-packages/  # Flower and Ray report nothing, whoever starts them
