@@ -76,16 +76,16 @@ def gather(
     with the same data, network, training and seed compute the rounds that they share once.
     """
     store, snapshots, recall = store or Store.of(), tuple(snapshots), Recall()
-    found: dict[Name, Record] = {}
-    with Progress("", sum(spec.rounds for spec in specs.values()), enabled=progress) as line:
-        for number, (name, spec) in enumerate(specs.items(), start=1):
-            line.title = f"run {number} of {len(specs)}: {spec.method.name}, seed {spec.seed}"
-            if compute(name):
-                found[name] = run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall)
-            elif (record := store.read(spec.key)) is not None:
-                found[name] = record
+    addresses = {name: _address(spec) for name, spec in specs.items()}
+    read = {address: store.read(address) for address in set(addresses.values()) if isinstance(address, str)}
+    found: dict[str | int, Record] = {address: record for address, record in read.items() if record is not None}
+    missing = {addresses[name]: spec for name, spec in specs.items() if addresses[name] not in found and compute(name)}
+    with Progress("", sum(spec.rounds for spec in missing.values()), enabled=progress) as line:
+        for number, (address, spec) in enumerate(missing.items(), start=1):
+            line.title = f"run {number} of {len(missing)}: {spec.method.name}, seed {spec.seed}"
+            found[address] = run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall)
             line.skip(spec.rounds)
-    return found
+    return {name: found[address] for name, address in addresses.items() if address in found}
 
 
 def run(
@@ -193,6 +193,14 @@ def conduct(
             raise
     tables.seconds += time.monotonic() - clock
     return tables.record(name, spec.specification if name != "uncached" else {}, made)
+
+
+def _address(spec: Run) -> str | int:
+    """The run's key; a number of its own if it has none and is computed whenever it is asked for."""
+    try:
+        return spec.key
+    except NoStableNameError:
+        return id(spec)
 
 
 def _made(spec: Run) -> dict[str, Any]:

@@ -83,6 +83,18 @@ def test_gathering_reads_what_is_there_and_computes_only_what_is_wanted(tmp_path
     assert gather(specs, store=store, compute=lambda name: False).keys() == {("a", 1)}
 
 
+def test_progress_counts_the_runs_to_compute_and_equal_ones_once(tmp_path, capfd):
+    specs = {name: digits_run(seed=seed, rounds=1) for name, seed in {"old": 0, "new": 1, "same": 1, "held": 2}.items()}
+    store = Store(tmp_path / "gathered")
+    old = gather({"old": specs["old"]}, store=store, progress=False)["old"]
+    found = gather(specs, store=store, compute=lambda name: name != "held")
+    assert list(found) == ["old", "new", "same"]
+    assert found["old"].digest == old.digest
+    assert found["new"].digest == found["same"].digest
+    shown = [line for line in capfd.readouterr().err.splitlines() if "round" in line]
+    assert {line.split(":")[0] for line in shown} == {"run 1 of 1"}
+
+
 def test_a_damaged_record_is_kept_aside_and_computed_again(tmp_path):
     first = compute(digits_run(rounds=2))
     (path,) = (tmp_path / "records").glob("*.npz")
