@@ -64,6 +64,15 @@ MODEL_DISTANCES: dict[str, tuple[Callable[..., FloatArray], Callable[..., FloatA
     "cosine": (model_cosine_distances, cross_model_cosine_distances),
 }
 """Distances between models: among clients, and from clients to community models."""
+Distance = Literal["trusted", "kernels", "cosine"]
+
+
+def _comparing(distance: Distance) -> tuple[Callable[..., FloatArray], Callable[..., FloatArray]]:
+    """How to compare clients by a distance, and how to give each the nearest community's model by the same."""
+    if distance not in MODEL_DISTANCES:
+        raise ValueError(f"distance is {distance!r}, expected one of {sorted(MODEL_DISTANCES)}")
+    compare, cross = MODEL_DISTANCES[distance]
+    return compare, choices.nearest if distance == "trusted" else partial(choices.nearest, compare=cross)
 
 
 def louvain_cfl(
@@ -71,7 +80,7 @@ def louvain_cfl(
     *,
     resolution: float = 1.0,
     power: float = 3,
-    distance: Literal["trusted", "kernels", "cosine"] = "trusted",
+    distance: Distance = "trusted",
     arm: Arm = "corrected",
 ) -> Method:
     """Louvain communities every round (paper 000).
@@ -79,11 +88,7 @@ def louvain_cfl(
     ``distance``: trusted over all arrays, trusted over kernels alone (without biases and batch normalisation), or the
     cosine distance. As published: with python-louvain, and WNN one round later than 1NN (L-7).
     """
-    backend = _backend(arm)
-    if distance not in MODEL_DISTANCES:
-        raise ValueError(f"distance is {distance!r}, expected one of {sorted(MODEL_DISTANCES)}")
-    compare, cross = MODEL_DISTANCES[distance]
-    nearest = choices.nearest if distance == "trusted" else partial(choices.nearest, compare=cross)
+    backend, (compare, nearest) = _backend(arm), _comparing(distance)
     gives: dict[str, Callable[[State], FloatArray]] = {
         "avg": choices.average,
         "1nn": nearest,
@@ -118,16 +123,18 @@ def late(*, round: int = 10, resolution: float = 1.0, power: float = 3, arm: Arm
     )
 
 
-def agreement_cfl(*, threshold: float = 0.6, power: float = 3, arm: Arm = "corrected") -> Method:
-    """Communities on which most of 21 resolutions agree, every round (paper 001)."""
-    backend = _backend(arm)
+def agreement_cfl(
+    *, threshold: float = 0.6, power: float = 3, distance: Distance = "trusted", arm: Arm = "corrected"
+) -> Method:
+    """Communities on which most of 21 resolutions agree, every round (paper 001); ``distance`` as in Louvain CFL."""
+    backend, (compare, nearest) = _backend(arm), _comparing(distance)
     return Method(
         "agreement_cfl",
         describe=choices.model,
-        compare=trusted_distances,
+        compare=compare,
         cluster=partial(choices.agreed_communities, threshold=threshold, power=power, backend=backend),
         when=choices.every_round,
-        give=choices.nearest,
+        give=nearest,
         combine=choices.plain_mean,
         pool="memory",
     )
