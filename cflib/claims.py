@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -26,12 +26,14 @@ from cflib.rules import TESTS, Finding, check_runs, combine, final, sign_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
-__all__ = ["Claim", "Verdict", "collect", "combine", "final", "judge", "load", "save", "table"]
+__all__ = ["Claim", "Verdict", "collect", "combine", "final", "judge", "load", "save", "show", "table"]
 
 PRESETS = ("smoke", "quick", "long", "paper")
 ARMS = ("corrected", "as_published")
 OUTCOMES = ("reproduced", "partly", "not reproduced", "not attempted")
+INKS = dict(zip(OUTCOMES, ("#0b61a4", "#a86f00", "#b3361b", "#777777"), strict=True))
 KINDS = ("number", "ordering", "equality", "spread", "trend", "setup")
 PAPERS = ("000", "001", "002", "003", "004")
 NOTEBOOKS = ("01_louvain_cfl", "02_agreement_matrix", "03_dbscan_hierarchy", "04_flic", "05_ocfl")
@@ -214,6 +216,16 @@ def table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         rows.append({"claim": claim.id, "statement": claim.statement, "reported": claim.reported, "found": found})
         rows[-1] |= {name: getattr(verdict, name) for name in ("outcome", "arm", "preset", "note")}
     return pd.DataFrame(rows).set_index("claim")
+
+
+def show(verdicts: Iterable[Verdict], *, without: Sequence[str] = ("preset",)) -> Styler:
+    """Return the table as a notebook should show it: nothing cut off, outcomes in colour."""
+    lines = table(verdicts).drop(columns=list(without))
+    lines["found"] = lines["found"].str.replace("; ", ";\n")
+    look = lines.style.set_properties(
+        None, **{"text-align": "left", "vertical-align": "top", "white-space": "pre-line"}
+    )
+    return look.map(lambda outcome: f"color: {INKS[outcome]}; font-weight: bold", subset=["outcome"])
 
 
 def _show(finding: Finding) -> str:

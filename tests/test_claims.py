@@ -611,3 +611,17 @@ def test_the_table_shows_reported_found_and_outcome():
     assert shown.reported["A01"] == 1_663_370
     assert shown.found["A01"] == "parameters: fails, 7, n = 1 (expected 1.66337e+06 ± 0)"
     assert re.fullmatch(r"silhouette: holds, 0\.3933 \[0\.379, 0\.408\], n = 3", shown.found["A07"])
+
+
+def test_the_table_in_a_notebook_cuts_nothing_off():
+    verdict = claims.judge(
+        "L13",
+        {f"below {name}": ([0.1] * 3, [0.2, 0.21, 0.22]) for name in ("AVG", "1NN")},
+        preset="long",
+        control=[0.5],
+    )
+    page = claims.show([verdict], without=["arm", "preset"]).to_html()
+    assert claims.load()["L13"].statement in page
+    assert "below 1NN: holds" in page
+    assert "..." not in page
+    assert ">long<" not in page
