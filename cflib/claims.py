@@ -34,6 +34,7 @@ PRESETS = ("smoke", "quick", "long", "paper")
 ARMS = ("corrected", "as_published")
 OUTCOMES = ("reproduced", "partly", "not reproduced", "not attempted")
 INKS = dict(zip(OUTCOMES, ("#0b61a4", "#a86f00", "#b3361b", "#777777"), strict=True))
+OPEN = "left open: not contradicted either"
 KINDS = ("number", "ordering", "equality", "spread", "trend", "setup")
 PAPERS = ("000", "001", "002", "003", "004")
 NOTEBOOKS = ("01_louvain_cfl", "02_agreement_matrix", "03_dbscan_hierarchy", "04_flic", "05_ocfl")
@@ -116,6 +117,12 @@ class Verdict:
     def conditions(self) -> dict[str, bool | None]:
         """Which conditions held, which did not, which are undecided (None)."""
         return {label: finding.held for label, finding in self.evidence.items()}
+
+    @property
+    def open(self) -> bool:
+        """Whether a claim that is not reproduced is not contradicted either: more seeds might tell."""
+        failed = [finding.against for finding in self.evidence.values() if finding.held is False]
+        return self.outcome == OUTCOMES[2] and all(against is False for against in failed)
 
 
 @cache
@@ -215,6 +222,7 @@ def table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         claim, found = _find(verdict.claim), "; ".join(f"{k}: {_show(f)}" for k, f in verdict.evidence.items())
         rows.append({"claim": claim.id, "statement": claim.statement, "reported": claim.reported, "found": found})
         rows[-1] |= {name: getattr(verdict, name) for name in ("outcome", "arm", "preset", "note")}
+        rows[-1]["note"] = "; ".join(filter(None, [OPEN if verdict.open else "", verdict.note]))
     return pd.DataFrame(rows).set_index("claim")
 
 

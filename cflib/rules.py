@@ -29,6 +29,8 @@ class Finding:
     interval: tuple[float, float] | None
     n: int
     note: str = ""
+    against: bool | None = None
+    """Where it did not hold: whether the runs speak against it, or merely do not show it."""
 
 
 def final(series: ArrayLike) -> FloatArray:
@@ -42,7 +44,8 @@ def judge_number(values: ArrayLike, reported: float, tolerance: float, *, seeds:
     """Hold if the mean over runs is within ``tolerance`` of the reported value."""
     found = confidence_interval(check_runs(values, 1))
     near = abs(found.mean - reported) <= tolerance + SLACK
-    return _finding(near, found, seeds, f"expected {reported:g} ± {tolerance:g}")
+    apart = found.n == 1 or found.low > reported + tolerance or found.high < reported - tolerance
+    return _finding(near, found, seeds, f"expected {reported:g} ± {tolerance:g}", apart)
 
 
 def judge_ordering(first: ArrayLike, second: ArrayLike, direction: str, *, by: float = 0, seeds: int = 3) -> Finding:
@@ -51,7 +54,8 @@ def judge_ordering(first: ArrayLike, second: ArrayLike, direction: str, *, by: f
     ``second`` may be one number for all. A negative ``by`` asks that ``first`` is not worse by more than that.
 
     >>> judge_ordering([0.5, 0.6, 0.8], [0.4, 0.5, 0.6], "greater")
-    Finding(held=False, value=0.133..., interval=(-0.010..., 0.276...), n=3, note='the interval contains 0')
+    Finding(held=False, value=0.133..., interval=(-0.010..., 0.276...), n=3, note='the interval contains 0',
+            against=False)
     """
     one = check_runs(first, 1)
     found = paired_interval(one, np.full(one.shape, second) if np.ndim(second) == 0 else second)
@@ -61,7 +65,8 @@ def judge_ordering(first: ArrayLike, second: ArrayLike, direction: str, *, by: f
 def judge_equality(first: ArrayLike, second: ArrayLike, margin: float, *, seeds: int = 3) -> Finding:
     """Hold if the paired 95 % interval of ``first - second`` lies within ± ``margin``; containing 0 proves nothing."""
     found = paired_interval(check_runs(first, 1), second)
-    return _finding(max(-found.low, found.high) <= margin + SLACK, found, seeds, f"it leaves ± {margin:g}")
+    apart = found.low > margin or found.high < -margin
+    return _finding(max(-found.low, found.high) <= margin + SLACK, found, seeds, f"it leaves ± {margin:g}", apart)
 
 
 def judge_spread(first: ArrayLike, second: ArrayLike, direction: str, *, seeds: int = 20) -> Finding:
@@ -79,7 +84,8 @@ def judge_spread(first: ArrayLike, second: ArrayLike, direction: str, *, seeds: 
     held = True if p <= 0.05 else False if opposite <= 0.05 or len(one) >= seeds else None
     few = f", n = {len(one)}, needs {seeds}" if held is None else ""
     note = f"mean deviation {apart[0].mean():.3g} against {apart[1].mean():.3g}, p = {p:.3g}{few}"
-    return Finding(held, float(apart[0].mean() - apart[1].mean()), None, len(one), note)
+    against = opposite <= 0.05 if held is False else None
+    return Finding(held, float(apart[0].mean() - apart[1].mean()), None, len(one), note, against)
 
 
 def judge_trend(series: ArrayLike, direction: str, *, seeds: int = 3) -> Finding:
@@ -109,7 +115,8 @@ def judge_event(happened: ArrayLike, *, share: float = 1, seeds: int = 3) -> Fin
     bounds = binomtest(count, n).proportion_ci()
     found = Interval(count / n, float(bounds.low), float(bounds.high), n)
     needed = 1 if share == 1 and count < n else seeds
-    return _finding(count / n >= share - SLACK, found, needed, f"{count} of {n} runs, expected {share:.0%}")
+    apart = found.high < share or share == 1
+    return _finding(count / n >= share - SLACK, found, needed, f"{count} of {n} runs, expected {share:.0%}", apart)
 
 
 def combine(conditions: Mapping[str, bool | None]) -> str:
@@ -138,16 +145,19 @@ def sign_of(direction: str) -> float:
     return SIGNS[direction]
 
 
-def _finding(held: bool, found: Interval, seeds: int, failed: str) -> Finding:
+def _finding(held: bool, found: Interval, seeds: int, failed: str, against: bool) -> Finding:
     interval = (found.low, found.high) if np.isfinite(found.low) else None
     if found.n < seeds:
         return Finding(None, found.mean, interval, found.n, f"n = {found.n}, needs {seeds}")
-    return Finding(bool(held), found.mean, interval, found.n, "" if held else failed)
+    if held:
+        return Finding(True, found.mean, interval, found.n)
+    return Finding(False, found.mean, interval, found.n, failed, bool(against))
 
 
 def _beyond(found: Interval, direction: str, by: float, seeds: int) -> Finding:
     low, high = sorted((sign_of(direction) * found.low, sign_of(direction) * found.high))
-    return _finding(low > by, found, seeds, f"the interval contains {by:g}" if high >= by else "the other way round")
+    failed = f"the interval contains {by:g}" if high >= by else "the other way round"
+    return _finding(low > by, found, seeds, failed, high < by)
 
 
 def _exchange_share(differences: FloatArray) -> float:

@@ -494,7 +494,7 @@ def test_a_saved_file_has_the_published_schema(tmp_path):
     assert list(content) == ["slug", "preset", "verdicts", "provenance"]
     assert content["provenance"] == {"commit": "abc"}
     found = content["verdicts"][1]["evidence"]["parameters"]
-    assert found == {"held": True, "value": 1_663_370.0, "interval": None, "n": 1, "note": ""}
+    assert found == {"held": True, "value": 1_663_370.0, "interval": None, "n": 1, "note": "", "against": None}
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
@@ -625,3 +625,34 @@ def test_the_table_in_a_notebook_cuts_nothing_off():
     assert "below 1NN: holds" in page
     assert "..." not in page
     assert ">long<" not in page
+
+
+@pytest.mark.parametrize(
+    ("finding", "against"),
+    [
+        (rules.judge_number([0.5, 0.52, 0.51], 0.9, 0.1), True),
+        (rules.judge_number([0.5, 1.4, 0.1], 0.9, 0.1), False),
+        (rules.judge_number(7, 8, 0), True),
+        (rules.judge_ordering([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "greater"), True),
+        (rules.judge_ordering([0.5, 0.6, 0.8], [0.4, 0.5, 0.6], "greater"), False),
+        (rules.judge_equality([0.9, 0.8, 0.85], [0.1, 0.0, 0.05], 0.1), True),
+        (rules.judge_equality([0.3, 0.0, 0.1], [0.1, 0.2, 0.0], 0.05), False),
+        (rules.judge_spread([*range(20)], [0.1 * x for x in range(20)], "less"), True),
+        (rules.judge_spread([*range(20)], [*range(20)], "less"), False),
+        (rules.judge_event([True, True, False]), True),
+        (rules.judge_event([True, False, True, True], share=0.9), False),
+        (rules.judge_ordering([0.5, 0.6], [0.4, 0.5], "greater"), None),
+        (rules.judge_ordering([0.5, 0.6, 0.7], [0.4, 0.5, 0.6], "greater"), None),
+    ],
+)
+def test_a_finding_that_fails_says_whether_the_runs_speak_against_it(finding, against):
+    assert finding.against is against
+
+
+def test_a_claim_is_left_open_if_nothing_contradicts_it():
+    wide, opposite = ([0.5, 0.6, 0.8], [0.4, 0.5, 0.6]), ([0.4, 0.5, 0.6], [0.5, 0.6, 0.7])
+    vague, refuted = (claims.judge("A07", pair, preset="quick", control=[0.9]) for pair in (wide, opposite))
+    assert (vague.outcome, vague.open) == ("not reproduced", True)
+    assert (refuted.outcome, refuted.open) == ("not reproduced", False)
+    assert claims.table([vague, refuted]).note.tolist() == [claims.OPEN, ""]
+    assert not a07("quick").open
