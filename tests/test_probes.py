@@ -12,7 +12,7 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.records import Store
 from cflib.runs import run
-from cflib.studies.probes import Probe, biases, layer_distances, probe_all, views
+from cflib.studies.probes import Probe, biases, gather_probes, layer_distances, views
 from cflib.training import Training
 
 NETWORK = Network("mlp", (8, 8), 10, {"hidden": [16], "scale": 16})
@@ -25,6 +25,10 @@ def federation():
     rng = np.random.default_rng(0)
     split = partition.class_subsets(data.train_labels, n_clients=10, classes=5, rng=rng, test_labels=data.test_labels)
     return Federation(data, split)
+
+
+def conduct(probe, store):
+    return gather_probes({"only": probe}, store=store, progress=False)["only"]
 
 
 def test_the_views_are_the_layers_in_order_the_parts_of_the_last_and_everything():
@@ -42,7 +46,7 @@ def test_statistics_of_normalisation_belong_to_no_view():
 
 
 def test_a_probe_is_the_first_round_of_bias_clustering(federation, tmp_path):
-    (record,) = probe_all([Probe(federation, NETWORK, TRAINING, seed=3)], store=Store(tmp_path), progress=False)
+    record = conduct(Probe(federation, NETWORK, TRAINING, seed=3), Store(tmp_path))
     vectors = biases(record)
     eps = float(np.median(minkowski_distances(vectors)))
     spec = Run(
@@ -59,7 +63,7 @@ def test_a_probe_is_the_first_round_of_bias_clustering(federation, tmp_path):
 
 
 def test_distances_of_a_layer_cluster_like_the_layer_itself(federation, tmp_path):
-    (record,) = probe_all([Probe(federation, NETWORK, TRAINING)], store=Store(tmp_path), progress=False)
+    record = conduct(Probe(federation, NETWORK, TRAINING), Store(tmp_path))
     vectors, distances = biases(record), layer_distances(record, NETWORK)["last bias"]
     assert np.allclose(distances, minkowski_distances(vectors), atol=1e-6)
     assert np.allclose(minkowski_distances(coordinates(distances)), distances, atol=1e-6)
@@ -71,13 +75,23 @@ def test_distances_of_a_layer_cluster_like_the_layer_itself(federation, tmp_path
 
 def test_a_kept_probe_is_read_not_trained_again(federation, tmp_path, monkeypatch):
     probe, store = Probe(federation, NETWORK, TRAINING), Store(tmp_path)
-    (first,) = probe_all([probe], store=store, progress=False)
+    first = conduct(probe, store)
     monkeypatch.setattr("cflib.studies.probes._conduct", None)
-    (again,) = probe_all([probe], store=store, progress=False)
-    assert again.digest == first.digest
+    assert conduct(probe, store).digest == first.digest
+
+
+def test_a_probe_that_may_not_be_computed_is_read_if_it_is_there_and_left_out_if_not(federation, tmp_path):
+    probes = {seed: Probe(federation, NETWORK, TRAINING, seed) for seed in range(3)}
+    store = Store(tmp_path)
+    first = gather_probes(probes, store=store, compute=lambda seed: seed == 1, progress=False)
+    assert list(first) == [1]
+    again = gather_probes(probes, store=store, compute=lambda seed: seed == 2, progress=False)
+    assert list(again) == [1, 2]
+    assert again[1].digest == first[1].digest
+    assert [record.key for record in again.values()] == [probes[1].key, probes[2].key]
 
 
 def test_a_diverged_client_is_named(federation, tmp_path):
     wild = Probe(federation, NETWORK, Training("sgd", 1e30, epochs=3, batch_size=16))
     with pytest.raises(ValueError, match="diverged in the probe: lower the learning rate"):
-        probe_all([wild], store=Store(tmp_path), progress=False)
+        conduct(wild, Store(tmp_path))

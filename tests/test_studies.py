@@ -1,4 +1,4 @@
-"""Several runs by arm: computed, or recalled if all are kept; and a run state by state."""
+"""Finished runs by arm and seed, the parts of a study, and a run state by state."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from cflib.experiment import Measures, Run
 from cflib.federation import Federation
 from cflib.models import Network
 from cflib.records import Store
-from cflib.runs import models_after
-from cflib.studies.arms import client_accuracies, cluster_accuracies, run_arms, states
+from cflib.runs import models_after, run
+from cflib.studies.arms import by_arm, client_accuracies, cluster_accuracies, states
+from cflib.studies.parts import covers, seeds_there
 from cflib.training import Training
 
 
@@ -28,23 +29,34 @@ def spec():
     return Run(methods.fedavg(), Federation(data, split), network, training, rounds=2, measures=Measures(server=()))
 
 
-def test_arms_are_recalled_only_if_all_of_their_runs_are_kept(spec, tmp_path):
-    apart = replace(spec, method=methods.oracle([0, 0, 1, 1]))
-    arms, store = {"one": [spec, replace(spec, seed=1)], "two": [apart]}, Store(tmp_path)
-    assert run_arms(arms, store=store, compute=False) == {}
-    made = run_arms(arms, store=store, progress=False)
-    assert {name: [record.provenance["method"] for record in records] for name, records in made.items()} == {
-        "one": ["fedavg", "fedavg"],
-        "two": ["oracle"],
-    }
-    again = run_arms(arms, store=store, compute=False)
-    assert [record.key for record in again["one"]] == [one.key for one in arms["one"]]
-    assert run_arms({**arms, "more": [replace(spec, seed=2)]}, store=store, compute=False) == {}
+def test_records_come_by_arm_over_the_seeds_that_all_arms_have():
+    there = [("FedAvg", 0), ("FedAvg", 1), ("FedAvg", 2), ("DBSCAN", 1), ("DBSCAN", 0), ("OPTICS", 1)]
+    found = by_arm({name: name for name in there})
+    assert found == {"FedAvg": [("FedAvg", 0), ("FedAvg", 1)], "DBSCAN": [("DBSCAN", 0), ("DBSCAN", 1)]}
+    assert by_arm({("FedAvg", 1): "no seed 0"}) == by_arm({}) == {}
+
+
+def test_seeds_are_counted_from_0_to_the_first_that_one_of_the_names_lacks():
+    found = {("probe", 5, seed) for seed in (0, 1, 2, 4)} | {("probe", 10, seed) for seed in (0, 2)}
+    assert seeds_there(found, [("probe", 5)], 5) == 3
+    assert seeds_there(found, [("probe", 5)], 2) == 2
+    assert seeds_there(found, iter([("probe", 5), ("probe", 10)]), 5) == 1
+    assert seeds_there(found, [("probe", 1)], 5) == 0
+
+
+def test_a_part_covers_the_runs_that_have_all_its_words():
+    words = ("probe", "five classes", "epochs 5", "seed 0")
+    assert covers(["probe"], *words)
+    assert covers(["two", " probe / seed 0 "], *words)
+    assert covers(["all"], *words)
+    assert not covers(["none"], *words)
+    assert not covers(["five", "probe/seed 1", "probe/epochs 10"], *words)
+    assert not covers([], *words)
 
 
 def test_accuracies_come_by_round_and_client_and_by_cluster(spec, tmp_path):
     apart = replace(spec, method=methods.oracle([0, 1, 1, 0]))
-    (record,) = run_arms({"two": [apart]}, store=Store(tmp_path), progress=False)["two"]
+    record = run(apart, store=Store(tmp_path), progress=False)
     found = client_accuracies(record)
     assert found.shape == (2, 4)
     assert found.mean(axis=1) == pytest.approx(record.rounds["accuracy_received"])

@@ -1,36 +1,29 @@
-"""Runs asked for together, by arm, and looked at client by client and state by state."""
+"""Finished runs by arm, looked at client by client, and runs looked at state by state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from cflib.arrays import FloatArray
 from cflib.experiment import Run, View
 from cflib.grid import State
-from cflib.records import Record, Store
+from cflib.records import Record
 from cflib.rules import final
-from cflib.runs import first_state, run_all, runtime_of
+from cflib.runs import first_state, runtime_of
 from cflib.server import serve
+from cflib.studies.parts import seeds_there
 
 
-def run_arms(
-    arms: Mapping[str, Sequence[Run]], *, store: Store, compute: bool = True, progress: bool = True
-) -> dict[str, list[Record]]:
-    """Return the records of several arms by name; without ``compute`` only if all are kept, else nothing.
+def by_arm(records: Mapping[tuple[str, int], Record]) -> dict[str, list[Record]]:
+    """Sort records named by arm and seed: of every arm with a seed 0, as many seeds as all these arms have.
 
-    So a notebook that runs one part of a long study shows the other parts as far as they were run before.
+    So a study of which only parts were run shows the arms that are there, over the same seeds.
     """
-    specs = [spec for runs in arms.values() for spec in runs]
-    if compute:
-        records = iter(run_all(specs, store=store, progress=progress))
-    else:
-        kept = [record for spec in specs if (record := store.read(spec.key)) is not None]
-        if len(kept) < len(specs):
-            return {}
-        records = iter(kept)
-    return {name: [next(records) for _ in runs] for name, runs in arms.items()}
+    arms = [arm for arm, seed in records if seed == 0]
+    seeds = seeds_there(records, [(arm,) for arm in arms], most=len(records))
+    return {arm: [records[arm, seed] for seed in range(seeds)] for arm in arms}
 
 
 def client_accuracies(record: Record, view: View = "received") -> FloatArray:

@@ -8,8 +8,9 @@ between clients, from which any clustering of that layer can be made again witho
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,8 @@ from cflib.provenance import provenance
 from cflib.records import Record, Store
 from cflib.simulation import Simulation
 from cflib.training import Training
+
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -52,22 +55,31 @@ def views(network: Network) -> dict[str, tuple[int, ...]]:
     return {**single, "last kernel": (used[-2],), "last bias": (used[-1],), "all weights": tuple(used)}
 
 
-def probe_all(
-    probes: Sequence[Probe], *, store: Store | None = None, workers: int | None = None, progress: bool = True
-) -> list[Record]:
-    """Return the records of several probes, computing those that are missing, under one line of progress."""
-    store, records = store or Store.of(), []
+def gather_probes(
+    probes: Mapping[Name, Probe],
+    *,
+    store: Store | None = None,
+    compute: Callable[[Name], bool] = lambda name: True,
+    workers: int | None = None,
+    progress: bool = True,
+) -> dict[Name, Record]:
+    """Return by name the records of several probes under one line of progress, as ``runs.gather`` does for runs.
+
+    Finished probes are read, others are computed if ``compute`` says so of their name, and left out if not.
+    """
+    store, found = store or Store.of(), {}
     with Progress("", len(probes), enabled=progress) as line:
-        for number, probe in enumerate(probes, start=1):
+        for number, (name, probe) in enumerate(probes.items(), start=1):
             line.title = f"probe {number} of {len(probes)}: {probe.network.name}, {probe.training.epochs} epochs"
             record = store.read(probe.key)
-            if record is None:
+            if record is None and compute(name):
                 record = _conduct(probe, workers)
                 store.write(record)
-            records.append(record)
+            if record is not None:
+                found[name] = record
             line.update(1)
             line.skip(1)
-    return records
+    return found
 
 
 def biases(record: Record) -> FloatArray:
