@@ -195,23 +195,27 @@ def vectors(ax: Axes, rows: ArrayLike, *, truth: ArrayLike | None = None, label:
     return ax
 
 
-def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike) -> Axes:
+def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike, *, reach: float | None = None) -> Axes:
     """Draw clients as points in the plane, coloured by group; equal scales, so that distances count.
 
-    Clients too near to each other for numbers of their own are numbered together.
+    Clients too near to each other for numbers of their own are numbered together. With ``reach`` both axes go from
+    minus to plus that far, so that several planes can be compared.
     """
     places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
     shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
     ax.scatter(places[:, 0], places[:, 1], c=shades, edgecolors="black", s=60, linewidths=0.6)
-    near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * (np.ptp(places, axis=0).max() or 1.0)
+    width = 2 * reach if reach else np.ptp(places, axis=0).max() or 1.0
+    near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * width
     numbered: set[int] = set()
     for client, place in enumerate(places):
         crowd = [int(other) for other in np.flatnonzero(near[client]) if other not in numbered]
         if client in crowd:
             numbered |= set(crowd)
             ax.annotate(" ".join(map(str, crowd)), place, xytext=(6, 5), textcoords="offset points", fontsize=7)
-    ax.set_aspect("equal", adjustable="datalim")
+    ax.set_aspect("equal", adjustable="box" if reach else "datalim")
     ax.margins(0.2)
+    if reach:
+        ax.set(xlim=(-reach, reach), ylim=(-reach, reach))
     ax.locator_params(nbins=4)
     return ax
 

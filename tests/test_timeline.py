@@ -26,6 +26,12 @@ def test_equal_clients_share_one_number(ax):
     assert [text.get_text() for text in ax.texts] == ["0 1 2"]
 
 
+def test_planes_of_one_reach_have_one_scale_and_number_together_what_is_near_on_it(ax):
+    plots.embedding(ax, [[0, 0], [1, 0], [0, 3]], [0, 0, 1], reach=10)
+    assert ax.get_xlim() == ax.get_ylim() == (-10, 10)
+    assert [text.get_text() for text in ax.texts] == ["0 1", "2"]
+
+
 def test_a_timeline_marks_tasks_and_pales_the_absent(ax):
     labels = [[0, -1], [0, 1], [0, 1]]
     tasks = [{0: "train"}, {0: "train", 1: "describe"}, {}]
