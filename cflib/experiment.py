@@ -23,8 +23,8 @@ class Measures:
 
     ``clients``: which models are tried on every client's own test data: the one it *receives*, its *own* cluster's,
     and the *global* one, the unweighted mean of all (in the table of rounds ``accuracy_global_on_clients``).
-    ``server``: which are tried on the server's test set. The former happens every ``clients_every`` rounds, the latter
-    every ``every``, and both after the last.
+    ``server``: which are tried on the server's test set. The former happens every ``clients_every`` rounds and in each
+    of the last ``closing``, the latter every ``every``, and both after the last.
     """
 
     every: int = 1
@@ -32,6 +32,7 @@ class Measures:
     clients: tuple[View, ...] = ("received",)
     server: tuple[Literal["global", "clusters"], ...] = ("global", "clusters")
     matrices_every: int = 1
+    closing: int = 0
 
     def __post_init__(self) -> None:
         for name, allowed in (("clients", ("received", "own", "global")), ("server", ("global", "clusters"))):
@@ -40,6 +41,8 @@ class Measures:
         for name in ("every", "clients_every", "matrices_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1 round")
+        if self.closing < 0:
+            raise ValueError(f"closing is {self.closing}, expected a number of rounds, 0 for none")
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def measure(tables: Tables, spec: Run, before: State, after: State, runtime: Sco
     row["received_own"] = float((gaps < 1e-9).mean()) if given.any() else np.nan
     renewed = after.matrix is not None and after.matrix is not before.matrix
     row |= _partition_scores(spec, after, renewed=renewed)
-    if _due(spec.measures.clients_every, round_, spec.rounds):
+    if _due(spec.measures.clients_every, round_, spec.rounds) or round_ > spec.rounds - spec.measures.closing:
         row |= _try_on_clients(tables, spec, after, runtime)
     if _due(spec.measures.every, round_, spec.rounds):
         row |= _try_on_server(tables, spec, after, runtime)

@@ -314,6 +314,15 @@ def test_views_say_how_good_own_received_and_global_models_are():
     assert record.kept.tolist() == [1, 2, 3]
 
 
+def test_closing_rounds_are_all_tried_on_clients_and_change_nothing_else():
+    seldom, closing = (Measures(clients_every=3, closing=rounds, server=()) for rounds in (0, 3))
+    few, more = (compute(digits_run(rounds=7, measures=measures)) for measures in (seldom, closing))
+    assert few.clients["round"].unique().tolist() == [3, 6, 7]
+    assert more.clients["round"].unique().tolist() == [3, 5, 6, 7]
+    shared = more.clients[more.clients["round"].isin([3, 6, 7])].reset_index(drop=True)
+    assert shared.equals(few.clients)
+
+
 def test_matrices_kept_let_a_reader_cluster_again():
     record = compute(digits_run(methods.louvain_cfl("1nn"), rounds=2))
     again = methods.louvain_cfl("1nn").cluster(record.matrix(2).astype(float))
@@ -341,7 +350,12 @@ def test_impossible_runs_are_refused(changes, message):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"clients": ("recieved",)}, "recieved"), ({"server": ("cluster",)}, "cluster"), ({"every": 0}, "every is 0")],
+    [
+        ({"clients": ("recieved",)}, "recieved"),
+        ({"server": ("cluster",)}, "cluster"),
+        ({"every": 0}, "every is 0"),
+        ({"closing": -1}, "closing is -1"),
+    ],
 )
 def test_impossible_measures_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
