@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,11 +10,20 @@ import pytest
 
 from cflib import attacks
 from cflib.client import Attack
+from cflib.experiment import Measures
 from cflib.grid import Memory
-from cflib.metrics import detection
 from cflib.protocol import Schedule
-from cflib.runs import first_state, run
-from cflib.studies.detection import census, detect, loyal_clients, poison, separation, set_apart
+from cflib.records import Store
+from cflib.runs import first_state, models_after, run
+from cflib.studies.detection import (
+    census,
+    compare_defences,
+    detect,
+    loyal_clients,
+    poison,
+    separation,
+    set_apart,
+)
 from cflib.studies.hindsight import reports
 from cflib.studies.regression import fit_slopes
 from cflib.studies.staleness import measure
@@ -59,7 +69,9 @@ def test_opposed_updates_are_set_apart_even_by_a_majority_and_krum_bows_out():
         assert set(found) >= names
         assert ("Krum" in found) == (count == 4)
         for name in names:
-            assert detection(found[name], attackers) == (1.0, 1.0), name
+            assert (found[name]["precision"], found[name]["recall"]) == (1.0, 1.0), name
+        assert found["FLIC without loops"]["clusters"] == 2
+        assert np.isnan(found["trimmed mean"]["clusters"])
 
 
 def test_a_cluster_is_set_apart_by_its_majority_and_loyal_clusters_have_no_attacker():
@@ -85,6 +97,36 @@ def test_a_census_asks_every_client_and_flips_labels_of_attackers_only():
     assert len(honest) == 12
     np.testing.assert_array_equal(np.delete(sent, 2, 0), np.delete(honest, 2, 0))
     assert not np.allclose(sent[2], honest[2])
+
+
+KINDS = {"minus-grad": {"update": attacks.minus_grad}, "label flip": {"labels": attacks.label_flip}}
+
+
+def test_defences_are_compared_on_what_clients_send_after_a_round():
+    spec, crowds = digits_run(), {25: [0, 4, 8], 50: [0, 1, 4, 5, 8, 9]}
+    table = compare_defences(spec, 2, crowds, KINDS, store=Store.of())
+    (model,), _ = models_after(spec, 2)
+    for kind, percentage in ((kind, percentage) for kind in KINDS for percentage in crowds):
+        bad = crowds[percentage]
+        attack = Attack(tuple(bad), **KINDS[kind])
+        honest = census(spec, model, round=3)
+        sent = poison(honest, attack) if kind == "minus-grad" else census(replace(spec, attack=attack), model, round=3)
+        rows = table[(table["attack"] == kind) & (table["attackers"] == percentage)].set_index("defence")
+        expected = detect(sent, bad)
+        assert set(rows.index) == set(expected)
+        for defence, scores in expected.items():
+            assert rows.loc[defence, list(scores)].tolist() == pytest.approx(list(scores.values()), nan_ok=True)
+
+
+def test_compared_defences_are_kept_and_other_attackers_are_another_table(monkeypatch):
+    spec, store, bad = digits_run(), Store.of(), {25: np.array([0, 4, 8])}
+    assert compare_defences(spec, 2, bad, KINDS, store=store, compute=False).empty
+    table = compare_defences(spec, 2, bad, KINDS, store=store)
+    monkeypatch.setattr("cflib.studies.detection.census", None)
+    seldom = replace(spec, rounds=9, measures=Measures(clients_every=5))  # its first two rounds are the same
+    for same in (spec, seldom):
+        assert compare_defences(same, 2, bad, KINDS, store=store).equals(table)
+    assert compare_defences(spec, 2, {25: [1, 4, 8]}, KINDS, store=store, compute=False).empty
 
 
 def test_staleness_of_one_report_by_hand():

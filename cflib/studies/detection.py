@@ -7,20 +7,28 @@ rank highest. So either kind gets its best case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cflib import aggregation, clustering, metrics
 from cflib.arrays import FloatArray, IntArray, Weights, check_labels, flatten, subtract
 from cflib.client import ATTACK, Attack, call
 from cflib.distances import shifted_cosine
-from cflib.experiment import Run
+from cflib.experiment import Measures, Run
+from cflib.keys import canonical
 from cflib.protocol import Job
+from cflib.records import Store
+from cflib.runs import models_after
 from cflib.simulation import Simulation
+from cflib.studies.tables import kept_table
 
 BoolArray = NDArray[np.bool_]
+DEFENCES = ("FLIC", "FLIC without loops", "Krum", "trimmed mean")
 
 
 def census(spec: Run, model: Weights, *, round: int, workers: int | None = None) -> FloatArray:
@@ -103,22 +111,73 @@ def separation(labels: ArrayLike, attackers: ArrayLike) -> dict[str, float]:
     }
 
 
-def detect(updates: FloatArray, attackers: Sequence[int]) -> dict[str, BoolArray]:
-    """Return whom each defence sets apart among clients that send ``updates`` ``(n, p)``.
+def detect(updates: FloatArray, attackers: Sequence[int]) -> dict[str, dict[str, float]]:
+    """Return by defence whom it sets apart among clients that send ``updates`` ``(n, p)``: ``precision``, ``recall``.
 
-    Krum is missing where it is not defined, with half of the clients or more attacking.
+    ``clusters`` is how many FLIC forms, NaN for the others. Krum is missing where it is not defined, with half of the
+    clients or more attacking.
     """
     n, count = len(updates), len(attackers)
     culprits = np.isin(np.arange(n), list(attackers))
     similarities, models = shifted_cosine(updates), [[row] for row in updates]
-    found = {
-        name: set_apart(clustering.louvain(similarities, self_loops=loops), culprits)
-        for name, loops in (("FLIC", True), ("FLIC without loops", False))
-    }
+    found: dict[str, tuple[BoolArray, float]] = {}
+    for name, loops in (("FLIC", True), ("FLIC without loops", False)):
+        labels = clustering.louvain(similarities, self_loops=loops)
+        found[name] = set_apart(labels, culprits), float(labels.max() + 1)
     if n >= 2 * count + 3:
-        found["Krum"] = _highest(aggregation.krum_scores(models, attackers=count), count)
-    share = min(count / n, 0.499)
-    return found | {"trimmed mean": _highest(aggregation.trimmed_shares(models, share=share), count)}
+        found["Krum"] = _highest(aggregation.krum_scores(models, attackers=count), count), np.nan
+    trimmed = aggregation.trimmed_shares(models, share=min(count / n, 0.499))
+    found["trimmed mean"] = _highest(trimmed, count), np.nan
+    scores = {name: metrics.detection(apart, culprits) for name, (apart, _) in found.items()}
+    return {
+        name: {"precision": precision, "recall": recall, "clusters": found[name][1]}
+        for name, (precision, recall) in scores.items()
+    }
+
+
+def compare_defences(
+    spec: Run,
+    round: int,
+    attackers: Mapping[int, Sequence[int]],
+    kinds: Mapping[str, Mapping[str, Any]],
+    *,
+    store: Store | None = None,
+    workers: int | None = None,
+    compute: bool = True,
+) -> pd.DataFrame:
+    """Return a row for each percentage of ``attackers``, attack and defence: what ``detect`` finds after a round.
+
+    All clients train once from the common model that the run has after the round (from 1), and the attackers replace
+    what they send. ``attackers`` are client ids by percentage, ``kinds`` the settings of an ``Attack`` by name. Kept
+    like a record, since it trains; without ``compute`` the table is empty unless it is kept already.
+    """
+    names, everyone = sorted(kinds), tuple(range(spec.federation.n_clients))
+
+    def make() -> pd.DataFrame:
+        (model,), _ = models_after(spec, round, store=store, workers=workers)
+
+        def train(attack: Attack | None) -> FloatArray:
+            return census(replace(spec, attack=attack), model, round=round + 1, workers=workers)
+
+        honest, rows = train(None), []
+        for place, name in enumerate(names):
+            all_poisoned = train(Attack(everyone, **kinds[name])) if "labels" in kinds[name] else None
+            for percentage, bad in attackers.items():
+                if all_poisoned is None:
+                    sent = poison(honest, Attack(tuple(bad), **kinds[name]), seed=spec.seed)
+                else:
+                    sent = np.where(np.isin(everyone, list(bad))[:, None], all_poisoned, honest)
+                for defence, scores in detect(sent, bad).items():
+                    which = {"attackers": percentage, "attack": place, "defence": DEFENCES.index(defence)}
+                    rows.append({**which, **scores})
+        return pd.DataFrame(rows)
+
+    prefix = replace(spec, rounds=round, measures=Measures()).specification
+    told = canonical({"defences": prefix, "attackers": {k: list(v) for k, v in attackers.items()}, "attacks": kinds})
+    table = kept_table(told, make, n_clients=len(everyone), store=store, compute=compute)
+    if table.empty:
+        return table
+    return table.assign(attack=np.array(names)[table["attack"]], defence=np.array(DEFENCES)[table["defence"]])
 
 
 def _highest(scores: FloatArray, count: int) -> BoolArray:
