@@ -76,11 +76,10 @@ def exemplars(distances: FloatArray, *, arm: Arm = "corrected") -> IntArray:
 def merged(distances: FloatArray, *, threshold: float, arm: Arm = "corrected") -> IntArray:
     """Merge by average linkage up to a threshold; as published, the cosines are taken for distances (O-7).
 
-    There only 25 names were at hand: the clients of further clusters belong to none and are never updated again.
+    There only 25 names are at hand: the clients of further clusters belong to none and are never updated again (O-25).
     """
     if arm == "as_published":
-        labels = clustering.agglomerative(1 - distances, threshold=threshold, as_published=True)
-        return np.where(labels < 25, labels, -1)
+        return clustering.agglomerative(1 - distances, threshold=threshold, as_published=True, names=25)
     return clustering.agglomerative(distances, threshold=threshold)
 
 

@@ -195,12 +195,18 @@ def affinity_propagation(similarities: ArrayLike, *, seed: int = 0, as_published
 
 
 def agglomerative(
-    distances: ArrayLike, *, threshold: float, linkage: Linkage = "average", as_published: bool = False
+    distances: ArrayLike,
+    *,
+    threshold: float,
+    linkage: Linkage = "average",
+    as_published: bool = False,
+    names: int | None = None,
 ) -> IntArray:
     """Merge the nearest clusters while they are nearer than ``threshold``; linkage "average", "complete" or "single".
 
     ``as_published`` takes *similarities* and uses them as distances, as paper 004 runs Briggs's method (discrepancy
-    O-7): it joins the least similar clients first.
+    O-7): it joins the least similar clients first. With ``names`` only so many clusters get one, in scikit-learn's own
+    order, and the clients of the others get -1 (O-25).
 
     >>> agglomerative([[0.0, 0.1, 0.9], [0.1, 0.0, 0.8], [0.9, 0.8, 0.0]], threshold=0.5)
     array([0, 0, 1])
@@ -210,7 +216,7 @@ def agglomerative(
         raise ValueError(f"threshold is {threshold}, expected a finite distance of at least 0 (paper 004: 0.05)")
     if linkage not in ("average", "complete", "single"):
         raise ValueError(f"linkage is {linkage!r}, expected 'average', 'complete' or 'single'")
-    return _merge(matrix, linkage=linkage, distance_threshold=threshold, n_clusters=None)
+    return _merge(matrix, names, linkage=linkage, distance_threshold=threshold, n_clusters=None)
 
 
 def bipartition(distances: ArrayLike) -> IntArray:
@@ -239,12 +245,13 @@ def split_cluster(distances: ArrayLike, members: ArrayLike, bipartition: Biparti
     return ids[side == 0], ids[side == 1]
 
 
-def _merge(matrix: FloatArray, **options: object) -> IntArray:
+def _merge(matrix: FloatArray, names: int | None = None, **options: object) -> IntArray:
     if len(matrix) == 1:
         return np.zeros(1, dtype=np.int64)
     from sklearn.cluster import AgglomerativeClustering
 
-    return renumber(AgglomerativeClustering(metric="precomputed", **options).fit(matrix).labels_)
+    labels = AgglomerativeClustering(metric="precomputed", **options).fit(matrix).labels_
+    return renumber(labels if names is None else np.where(labels < names, labels, -1))
 
 
 def _settle(labels: IntArray, noise: Noise) -> IntArray:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.cluster import AgglomerativeClustering
 
 from cflib import choices, methods
 from cflib.arrays import flatten
@@ -239,8 +240,11 @@ def test_as_published_briggs_takes_cosines_for_distances_and_joins_the_most_diff
 def test_as_published_briggs_drops_the_clients_beyond_25_clusters_for_good():
     runtime = Pull([(4, 0, 0)] * 30)  # all cosines are 1, which the published code takes for far apart
     after = states(methods.briggs(round=1, arm="as_published"), runtime, rounds=3)
-    assert after[1].labels.tolist() == [*range(25), -1, -1, -1, -1, -1]
-    assert [job.client for job in runtime.asked[2]] == list(range(25))
+    named = AgglomerativeClustering(metric="precomputed", linkage="average", distance_threshold=0.05, n_clusters=None)
+    dropped = np.flatnonzero(named.fit(np.ones((30, 30))).labels_ >= 25)
+    assert np.flatnonzero(after[1].labels < 0).tolist() == dropped.tolist()
+    assert len(dropped) == 5 != len(set(dropped) & set(range(25, 30))), "scikit-learn does not number by client"
+    assert [job.client for job in runtime.asked[2]] == np.setdiff1d(range(30), dropped).tolist()
     assert after[3].labels.tolist() == after[1].labels.tolist()
 
 
