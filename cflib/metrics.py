@@ -31,6 +31,17 @@ def adjusted_rand(truth: ArrayLike, labels: ArrayLike) -> float:
     return float(adjusted_rand_score(*_check_pair(truth, labels)))
 
 
+def plain_rand(truth: ArrayLike, labels: ArrayLike) -> float:
+    """Return the share of pairs of clients that both partitions treat alike, within [0, 1]; chance is not taken off.
+
+    >>> plain_rand([0, 0, 1, 1], [0, 0, 0, 0])
+    0.333...
+    """
+    from sklearn.metrics import rand_score
+
+    return float(rand_score(*_check_pair(truth, labels)))
+
+
 def adjusted_mutual_information(truth: ArrayLike, labels: ArrayLike) -> float:
     """Return the mutual information corrected for chance: at most 1, about 0 for random labels."""
     from sklearn.metrics import adjusted_mutual_info_score

@@ -69,13 +69,15 @@ def gather(
     workers: int | None = None,
     progress: bool = True,
     snapshots: Iterable[int] = (),
+    recall: Recall | None = None,
 ) -> dict[Name, Record]:
     """Return by name the records of several runs under one line of progress.
 
     Finished runs are read, others are computed if ``compute`` says so of their name, and left out if not. Neighbours
-    with the same data, network, training and seed compute the rounds that they share once.
+    with the same data, network, training and seed compute the rounds that they share once, as far as ``recall`` holds
+    their clients' models (1 GB; give a larger one for large networks).
     """
-    store, snapshots, recall = store or Store.of(), tuple(snapshots), Recall()
+    store, snapshots, recall = store or Store.of(), tuple(snapshots), recall or Recall()
     addresses = {name: _address(spec) for name, spec in specs.items()}
     read = {address: store.read(address) for address in set(addresses.values()) if isinstance(address, str)}
     found: dict[str | int, Record] = {address: record for address, record in read.items() if record is not None}

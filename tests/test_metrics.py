@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import warnings
@@ -63,6 +64,9 @@ def test_scores_depend_neither_on_names_nor_on_the_order_of_clients(score, pair,
 def test_scores_agree_with_scikit_learn_and_with_each_other(pair):
     truth, labels = pair
     assert metrics.adjusted_rand(truth, labels) == pytest.approx(sk.adjusted_rand_score(truth, labels))
+    pairs = list(itertools.combinations(zip(truth, labels, strict=True), 2))
+    alike = [(one[0] == two[0]) == (one[1] == two[1]) for one, two in pairs]
+    assert metrics.plain_rand(truth, labels) == pytest.approx(np.mean(alike) if alike else 1)
     assert metrics.adjusted_mutual_information(truth, labels) == pytest.approx(
         sk.adjusted_mutual_info_score(truth, labels)
     )

@@ -21,12 +21,9 @@ from cflib.choices import Arm
 from cflib.experiment import Run
 from cflib.grid import Method, State, own_cluster
 from cflib.places import folder
-from cflib.protocol import Job
-from cflib.records import Record, Store
-from cflib.runs import models_after
-from cflib.simulation import Simulation
+from cflib.records import Record
+from cflib.simulation import Attendance
 from cflib.studies.hindsight import regroup
-from cflib.studies.tables import kept_table
 
 Variant = Literal["kmeans", "affinity", "mean_shift", "hdbscan"]
 OCFL: dict[str, Variant] = {
@@ -39,6 +36,9 @@ OCFL: dict[str, Variant] = {
 
 SCORES = {"ari": "adjusted_rand", "ami": "adjusted_mutual_information", "homogeneity": "homogeneity"}
 """The columns of table I, and of a record's rounds."""
+
+GUESS = 2 / 110
+"""Macro F1 of always the same answer where ten classes are equally large: about that of an untrained network."""
 
 
 def watching(arm: Arm = "corrected") -> Method:
@@ -66,12 +66,34 @@ def go_on(base: Run, labels: ArrayLike, round: int) -> Run:
     """Return the run that is clustered into ``labels`` in a round and then goes on to the end of ``base``.
 
     The round itself already combines by cluster, as OCFL's shot does. One cluster changes nothing: ``base`` itself.
+    Clients without a cluster (-1) are one more, which is never heard again and keeps its model (O-25).
     """
-    found = np.asarray(labels)
+    dropped, found = np.flatnonzero(np.asarray(labels) < 0).tolist(), together(labels)
     if (found == found[0]).all():
         return base
     method = replace(methods.oracle(found.tolist()), combine=base.method.combine)
-    return replace(base, method=method, start=(base, round - 1) if round > 1 else None)
+    branch = replace(base, method=method, start=(base, round - 1) if round > 1 else None)
+    if not dropped:
+        return branch
+    return replace(branch, attendance=Attendance(silent=dict.fromkeys(range(round - 1, base.rounds), tuple(dropped))))
+
+
+def together(labels: ArrayLike) -> IntArray:
+    """Return labels in which the clients without a cluster make one of their own: so table I of paper 004 scores them.
+
+    >>> together([0, -1, 1, -1])
+    array([0, 2, 1, 2])
+    """
+    found = np.asarray(labels)
+    return np.where(found < 0, found.max() + 1, found)
+
+
+def split_later(base: Run, eps1: float, eps2: float, *, cooldown: int, arm: Arm) -> Run:
+    """Return Sattler's method going on from ``base`` where it may split first; ``base`` itself if that is too late."""
+    if cooldown + 1 >= base.rounds:
+        return base
+    method = methods.sattler(eps1=eps1, eps2=eps2, cooldown=cooldown, arm=arm)
+    return replace(base, method=method, start=(base, cooldown + 1))
 
 
 def entrants(
@@ -80,22 +102,21 @@ def entrants(
     *,
     arm: Arm,
     late: int,
-    sattler: Mapping[str, tuple[float, float]],
+    sattler: Mapping[str, tuple[float, float, int]],
     briggs: Mapping[str, float],
 ) -> dict[str, Run]:
     """Return for every algorithm of table I the run that continues ``base``, whose record is ``watched``.
 
-    ``sattler`` names pairs of thresholds and ``briggs`` single ones; Briggs clusters in round ``late``, and Sattler may
-    split from the round after it. Those whose clusters are often alike come first: neighbours share work.
+    ``sattler`` names e1, e2 and the cooldown, ``briggs`` single thresholds; Briggs clusters in round ``late``. Those
+    whose clusters are often alike come first: neighbours share work.
     """
     shot = shot_round(watched.rounds["watched"])
     found = partitions(watched, shot, arm=arm)
     runs = {"BNC": base, **{name: base if shot is None else go_on(base, found[name], shot) for name in found}}
     for name, threshold in briggs.items():
         runs[name] = go_on(base, choices.merged(watched.matrix(late), threshold=threshold, arm=arm), late)
-    for name, (eps1, eps2) in sattler.items():
-        method = methods.sattler(eps1=eps1, eps2=eps2, cooldown=late - 1, arm=arm)
-        runs[name] = replace(base, method=method, start=(base, late))
+    for name, (eps1, eps2, cooldown) in sattler.items():
+        runs[name] = split_later(base, eps1, eps2, cooldown=cooldown, arm=arm)
     return runs
 
 
@@ -115,11 +136,24 @@ def hindsight_scores(
     return pd.DataFrame(scores, index=pd.Index(watched.kept, name="round"))
 
 
-def whole(before: Record, after: Record) -> pd.DataFrame:
-    """Return the rounds of a run together with those of the run it continues."""
-    first = after.rounds["round"].min()
-    earlier = before.rounds[before.rounds["round"] < first]
-    return pd.concat([earlier, after.rounds], ignore_index=True) if len(earlier) else after.rounds
+def told_by_shot(watched: Record, truth: ArrayLike, *, arm: Arm = "corrected", first: int = 50) -> dict[str, float]:
+    """Return the ARI of table I that the shot alone determines, for each variant: clusters once made stay.
+
+    NaN where the trigger has not fired in the rounds at hand.
+    """
+    shot = shot_round(watched.rounds["watched"])
+    if shot is None:
+        return dict.fromkeys(OCFL, np.nan)
+    share = max(0, first - shot + 1) / first
+    return {name: share * metrics.adjusted_rand(truth, one) for name, one in partitions(watched, shot, arm=arm).items()}
+
+
+def whole(before: Record, after: Record, truth: ArrayLike) -> pd.DataFrame:
+    """Return the rounds of a run together with those of the run it continues, and the plain Rand index of each."""
+    first = int(after.rounds["round"].min())
+    rounds = pd.concat([before.rounds[before.rounds["round"] < first], after.rounds], ignore_index=True)
+    labels = [*before.labels[: first - 1], *after.labels]
+    return rounds.assign(rand=[metrics.plain_rand(truth, row) for row in labels])
 
 
 def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -> dict[str, float]:
@@ -127,7 +161,8 @@ def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -
 
     ``settled`` says that clusters once made stay: rounds up to ``first`` that were not run count as the last one.
     ``pf1`` and ``gf1`` are the means over clients and rounds of the F1 on own and on the server's test data, ``gap``
-    their distance (eq. 5), ``shot`` the first round with more than one cluster (NaN: none).
+    their distance (eq. 5), ``gf1_lagging`` that of the models of one round before, the first of which is untrained
+    (O-24), ``shot`` the first round with more than one cluster (NaN: none).
     """
     early, divided = rounds[rounds["round"] <= first], rounds.loc[rounds["clusters"] > 1, "round"]
     missing = first - len(rounds) if settled and len(divided) else 0
@@ -135,10 +170,11 @@ def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -
     pf1, gf1 = float(rounds["f1_received"].mean()), float(rounds["f1_general"].mean())
     return {
         **{name: float(np.average(early[column], weights=weights)) for name, column in SCORES.items()},
-        "completeness": float(np.average(early["completeness"], weights=weights)),
+        **{name: float(np.average(early[name], weights=weights)) for name in ("completeness", "rand")},
         "ari_all": float(rounds["adjusted_rand"].mean()),
         "pf1": pf1,
         "gf1": gf1,
+        "gf1_lagging": float(np.mean([GUESS, *rounds["f1_general"].iloc[:-1]])),
         "gap": metrics.learning_gap(pf1, gf1),
         "shot": float(divided.min()) if len(divided) else np.nan,
         "clusters": float(rounds["clusters"].iloc[-1]),
@@ -166,58 +202,6 @@ def temperature_shape(temperatures: ArrayLike) -> dict[str, bool]:
         "rises sharply": bool(low + 1 < 20 and values[low : low + 11].max() >= half and last > values[low]),
         "stable from round 20": bool((np.abs(values[19:] - last) <= 0.05 * last).all()),
     }
-
-
-def merge_scores(
-    watched: Record, truth: ArrayLike, *, round: int, thresholds: Sequence[float], arm: Arm = "corrected"
-) -> pd.DataFrame:
-    """Return by threshold what Briggs's method makes of the matrix of a round: its number of clusters and ARI."""
-    found = [choices.merged(watched.matrix(round), threshold=threshold, arm=arm) for threshold in thresholds]
-    scores = [metrics.score_partition(truth, labels) for labels in found]
-    rows = [{"clusters": score["clusters"], "ari": score["adjusted_rand"]} for score in scores]
-    return pd.DataFrame(rows, index=pd.Index(thresholds, name="threshold"))
-
-
-def best_threshold(scores: pd.DataFrame) -> float:
-    """Return the threshold with the highest ARI of ``merge_scores``; of several, the one in the middle."""
-    best = scores.index[scores["ari"] >= scores["ari"].max() - 1e-12]
-    return float(best[len(best) // 2])
-
-
-def update_norms(base: Run, round: int, *, store: Store | None = None) -> tuple[float, FloatArray]:
-    """Return the norm of the mean update and of each client's ``(n,)``, trained from the models after a round.
-
-    Kept like a record, since it trains.
-    """
-
-    def make() -> pd.DataFrame:
-        models, labels = models_after(base, round, progress=False)
-        runtime = Simulation(base.federation, base.network, base.training, seed=base.seed)
-        try:
-            replies = runtime.map([Job(i, round, "train", (models[label],)) for i, label in enumerate(labels)])
-        finally:
-            runtime.close()
-        trainable = base.network.trainable
-        updates = [choices.update(reply, models[labels[reply.client]], trainable) for reply in replies]
-        mean = float(np.linalg.norm(np.mean(updates, axis=0, dtype=np.float64)))
-        return pd.DataFrame({"norm": [float(np.linalg.norm(update)) for update in updates], "of the mean": mean})
-
-    told = {"norms": base.specification, "round": round}
-    table = kept_table(told, make, n_clients=base.federation.n_clients, store=store)
-    return float(table["of the mean"].iloc[0]), table["norm"].to_numpy(dtype=np.float64)
-
-
-def between(low: float, high: float, pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return thresholds for Sattler between the norm of the mean update and the largest norm, as shares of the way.
-
-    The way is geometric: half of it from 1 to 4 is 2.
-
-    >>> between(1.0, 4.0, [(0.5, 1.0)])
-    [(2.0, 4.0)]
-    """
-    if not 0 < low <= high:
-        raise ValueError(f"the norms are {low} and {high}: expected a mean above 0 and a largest one not below it")
-    return [(low * (high / low) ** first, low * (high / low) ** second) for first, second in pairs]
 
 
 def _clusterer(how: Variant, arm: Arm) -> Callable[[FloatArray], IntArray]:

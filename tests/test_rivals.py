@@ -1,0 +1,104 @@
+"""Sattler's and Briggs' thresholds are chosen on a run that is not judged, by norms and scores of that run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cflib import datasets, partition
+from cflib.experiment import Run
+from cflib.federation import Federation
+from cflib.models import Network
+from cflib.records import Store
+from cflib.runs import models_after, run
+from cflib.studies import rivals, shots
+from cflib.training import Training
+
+LATE = 2
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_folders(tmp_path_factory):
+    place = tmp_path_factory.mktemp("rivals")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CFLIB_RECORDS", str(place / "records"))
+        patch.setenv("CFLIB_CHECKPOINTS", str(place / "checkpoints"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def base():
+    data = datasets.load("digits")
+    split = partition.cluster_classes(
+        data.train_labels,
+        n_clients=9,
+        overlap=False,
+        balance=True,
+        rng=np.random.default_rng(0),
+        test_labels=data.test_labels,
+    )
+    return Run(
+        shots.watching(),
+        Federation(data, split),
+        Network("mlp", input_shape=(8, 8, 1), classes=10, options={"hidden": (16,), "scale": 16}),
+        Training(optimizer="sgd", learning_rate=0.1, epochs=2, batch_size=20),
+        rounds=6,
+    )
+
+
+@pytest.fixture(scope="module")
+def watched(base):
+    return run(base, progress=False)
+
+
+def test_norms_are_those_of_the_round_that_follows_and_are_kept_to_the_last_bit(base, tmp_path, monkeypatch):
+    store = Store(tmp_path / "norms")
+    assert rivals.update_norms(base, 2, store=store, compute=False) is None
+    mean, each = rivals.update_norms(base, 2, store=store)
+    before, after = (models_after(base, round, progress=False)[0][0] for round in (2, 3))
+    gap = np.concatenate([(b - a).ravel() for a, b in zip(before, after, strict=True)])
+    assert mean == pytest.approx(float(np.linalg.norm(gap)), rel=1e-4)
+    assert len(each) == 9
+    assert mean < each.max()
+    monkeypatch.setattr(rivals, "models_after", None)
+    again, every = rivals.update_norms(base, 2, store=store, compute=False)
+    assert (again, every.tolist()) == (mean, each.tolist())
+
+
+def test_norms_are_those_of_the_arms_own_description(base):
+    plain = rivals.update_norms(base, 1)
+    twice = rivals.update_norms(replace(base, method=replace(base.method, describe=_doubled)), 1)
+    assert twice[0] == pytest.approx(2 * plain[0], rel=1e-5)
+
+
+def _doubled(reply, received, trainable):
+    return 2 * shots.watching().describe(reply, received, trainable)
+
+
+def test_the_best_threshold_is_the_middle_one_of_those_that_find_the_truth(watched):
+    distances = 1.0 - np.kron(np.eye(3), np.ones((3, 3)))
+    flat = replace(watched, triangles=distances[np.triu_indices(9, 1)][None].astype(np.float32), kept=np.array([4]))
+    scores = rivals.merge_scores(flat, np.arange(9) // 3, round=4, thresholds=[0.2, 0.4, 0.6, 1.5])
+    assert scores["clusters"].tolist() == [3, 3, 3, 1]
+    assert scores["ari"].tolist() == [1, 1, 1, 0]
+    assert rivals.best_threshold(scores) == 0.4
+    with pytest.raises(ValueError, match="norms are 2"):
+        rivals.between(2.0, 1.0, [(0.5, 0.5)])
+
+
+def test_the_pairs_tried_vary_both_tests_and_the_best_is_kept(base, watched, tmp_path):
+    how = {"arm": "corrected", "late": LATE, "store": Store(tmp_path)}
+    assert rivals.try_pairs(base, watched, **how, compute=False).empty
+    tried = rivals.try_pairs(base, watched, **how)
+    mean, each = rivals.update_norms(base, LATE, store=Store(tmp_path))
+    assert len(tried) == len(rivals.GRID)
+    assert (tried["e1"] < mean).any()
+    assert (tried["e1"] > mean).any()
+    assert (tried["e2"] < each.max()).all()
+    assert tried["e2"].nunique() > 1
+    assert tried["kept"].sum() == 1
+    assert tried.loc[tried["kept"], "ari"].item() == tried["ari"].max()
+    assert tried.groupby("e2")["ari"].nunique().max() > 1, "e1 changes nothing"
+    assert rivals.try_pairs(base, watched, **how, compute=False).equals(tried)
