@@ -11,8 +11,10 @@ from cflib import datasets, partition
 from cflib.experiment import Run
 from cflib.federation import Federation
 from cflib.models import Network
+from cflib.recall import Recall
 from cflib.records import Store
-from cflib.runs import models_after, run
+from cflib.runs import gather, models_after, run
+from cflib.simulation import Simulation
 from cflib.studies import rivals, shots
 from cflib.training import Training
 
@@ -86,6 +88,18 @@ def test_the_best_threshold_is_the_middle_one_of_those_that_find_the_truth(watch
     assert rivals.best_threshold(scores) == 0.4
     with pytest.raises(ValueError, match="norms are 2"):
         rivals.between(2.0, 1.0, [(0.5, 0.5)])
+
+
+def test_rounds_without_a_split_are_not_trained_again(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(rivals, "GRID", ((-3.0, 0.5),))
+    store, recall = Store(tmp_path), Recall()
+    record = gather({"held": base}, store=store, recall=recall, progress=False, snapshots={LATE})["held"]
+    rivals.update_norms(base, LATE, store=store)
+    trained, work = [], Simulation._work
+    monkeypatch.setattr(Simulation, "_work", lambda self, job: trained.append(job.task) or work(self, job))
+    tried = rivals.try_pairs(base, record, arm="corrected", late=LATE, store=store, recall=recall)
+    assert tried["ari"].tolist() == [0.0]
+    assert "train" not in trained
 
 
 def test_the_pairs_tried_vary_both_tests_and_the_best_is_kept(base, watched, tmp_path):

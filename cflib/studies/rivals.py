@@ -18,6 +18,7 @@ from cflib.arrays import FloatArray
 from cflib.choices import Arm
 from cflib.experiment import Run
 from cflib.protocol import Job
+from cflib.recall import Recall
 from cflib.records import Record, Store
 from cflib.runs import gather, models_after
 from cflib.simulation import Simulation
@@ -48,19 +49,27 @@ def best_threshold(scores: pd.DataFrame) -> float:
 
 
 def try_pairs(
-    held: Run, watched: Record, *, arm: Arm, late: int, store: Store | None = None, compute: bool = True
+    held: Run,
+    watched: Record,
+    *,
+    arm: Arm,
+    late: int,
+    store: Store | None = None,
+    compute: bool = True,
+    recall: Recall | None = None,
 ) -> pd.DataFrame:
     """Return what Sattler's method scores on a held-out run with every pair of ``GRID``, and which pair is kept.
 
     Columns ``e1``, ``e2``, ``ari`` (mean over the rounds) and ``kept``: the highest ARI, of several the first. Empty
-    if some of it was not run yet and may not be computed.
+    if some of it was not run yet and may not be computed. With the ``recall`` of the held-out run, rounds without a
+    split are not trained again.
     """
     norms = update_norms(held, late, store=store, compute=compute)
     if norms is None:
         return pd.DataFrame()
     pairs = between(norms[0], float(norms[1].max()), GRID)
     runs = {pair: split_later(held, *pair, cooldown=late - 1, arm=arm) for pair in pairs}
-    found = gather(runs, store=store, compute=lambda _: compute)
+    found = gather(runs, store=store, compute=lambda _: compute, recall=recall)
     if len(found) < len(pairs):
         return pd.DataFrame()
     truth = held.federation.truth
