@@ -14,6 +14,7 @@ from typing import Any
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "networkx", "python-louvain", "tensorflow", "keras", "flwr")
 PROJECT = Path(__file__).resolve().parent.parent
+WRITTEN = [f":(exclude){place}" for place in ("notebooks/executed", "data/records", "data/results")]
 
 
 @cache
@@ -24,7 +25,7 @@ def provenance() -> dict[str, Any]:
     processor, instructions = _processor()
     return {
         "cflib": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "versions": {name: metadata.version(name) for name in PACKAGES},
         "lock": _digest(PROJECT / "requirements.lock"),
@@ -36,18 +37,22 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _commit() -> str:
+def commit(project: Path = PROJECT) -> str:
+    """Return the commit of a checkout, with ``-dirty`` behind it if files that make results differ from it.
+
+    What runs write themselves (executed notebooks, records, verdicts) does not count.
+    """
     try:
-        described = subprocess.run(
-            ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        )
+        name = _git(project, "rev-parse", "--short=12", "HEAD")
+        changed = _git(project, "status", "--porcelain", "--untracked-files=no", "--", ".", *WRITTEN)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return described.stdout.strip()
+    return f"{name}-dirty" if changed else name
+
+
+def _git(project: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(project), *words], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
 
 
 def _digest(path: Path) -> str:
