@@ -31,9 +31,10 @@ def bimodality(values: ArrayLike) -> float:
     """
     checked = check_values(values, "values")
     centred = checked - checked.mean()
-    square = float(np.mean(centred**2))
-    if square == 0:
+    if (scale := np.abs(centred).max()) == 0:
         return 0.0
+    centred = centred / scale  # the fourth power of a large number is none
+    square = float(np.mean(centred**2))
     skewness = float(np.mean(centred**3)) / square**1.5
     return float((skewness**2 + 1) * square**2 / np.mean(centred**4))
 

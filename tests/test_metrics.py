@@ -344,4 +344,6 @@ def test_bimodality_is_that_of_known_shapes_and_ignores_scale():
     assert metrics.bimodality(np.random.default_rng(0).normal(size=20000)) == pytest.approx(1 / 3, abs=0.02)
     assert metrics.bimodality([0, 0, 0, 1, 1, 1]) == pytest.approx(1)
     assert metrics.bimodality(7 * uniform**2 - 3) == pytest.approx(metrics.bimodality(uniform**2))
+    for scale in (1e-90, 1e90):  # raw similarities of MobileNets are that large
+        assert metrics.bimodality(scale * uniform**2) == pytest.approx(metrics.bimodality(uniform**2))
     assert metrics.bimodality([2, 2, 2]) == 0
