@@ -24,12 +24,15 @@ class Row:
     says: str = ""
 
     def text(self, state: str, width: int) -> str:
-        """Return the row as one line: name, state, cell, time taken, what is left if it goes as last time, and says."""
+        """Return the row as one line: name, state, cell, time taken, what is left if it goes as last time, and says.
+
+        Last time's runs may have been read, not computed: once its time has passed, it says nothing.
+        """
         elapsed = time.monotonic() - self.began
         line = f"{self.name:<{width}}  {state:<8}  {self.cell:>7}  {clock(elapsed):>7}"
         if state != "running":
             return line
-        estimate = "-" if self.usual is None else f"about {clock(max(0.0, self.usual - elapsed))} left"
+        estimate = f"about {clock(self.usual - elapsed)} left" if self.usual and self.usual > elapsed else "-"
         return f"{line}  {estimate}  {self.says}".rstrip()
 
 

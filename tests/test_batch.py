@@ -18,7 +18,7 @@ import pytest
 from cflib import batch, board, execution
 from cflib.__main__ import main
 from cflib.batch import run
-from cflib.board import Board, clock
+from cflib.board import Board, Row, clock
 from cflib.execution import environment, fingerprint, stamp
 from cflib.jobs import plan
 from tests.test_notebooks import DECLARED, edit, make
@@ -451,6 +451,15 @@ def test_rows_are_cut_at_the_terminal_s_edge_and_estimates_come_from_the_last_ru
     shown = len(stream.getvalue())
     table.show()
     assert len(stream.getvalue()) == shown, "nothing changed, nothing is redrawn"
+
+
+def test_an_estimate_that_has_run_out_is_not_shown(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("cflib.board.time.monotonic", lambda: now[0])
+    row = Row("01_a", 75.0, began=100.0, said=100.0)
+    assert "about 1:15 left" in row.text("running", 8)
+    now[0] = 176.0
+    assert "left" not in row.text("running", 8)
 
 
 def test_a_log_hears_a_sign_of_life_once_a_minute(monkeypatch):
