@@ -228,12 +228,12 @@ def table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 def show(verdicts: Iterable[Verdict], *, without: Sequence[str] = ("preset",)) -> Styler:
     """Return the table as a notebook should show it: nothing cut off, outcomes in colour."""
-    lines = table(verdicts).drop(columns=list(without))
+    lines = table(verdicts).drop(columns=list(without)).reset_index()  # a claim has a row for each arm
     lines["found"] = lines["found"].str.replace("; ", ";\n")
     look = lines.style.set_properties(
         None, **{"text-align": "left", "vertical-align": "top", "white-space": "pre-line"}
     )
-    return look.map(lambda outcome: f"color: {INKS[outcome]}; font-weight: bold", subset=["outcome"])
+    return look.hide(axis="index").map(lambda outcome: f"color: {INKS[outcome]}; font-weight: bold", subset=["outcome"])
 
 
 def _show(finding: Finding) -> str:

@@ -620,7 +620,8 @@ def test_the_table_in_a_notebook_cuts_nothing_off():
         preset="long",
         control=[0.5],
     )
-    page = claims.show([verdict], without=["arm", "preset"]).to_html()
+    both = [verdict, replace(verdict, arm="as_published")]
+    page = claims.show(both, without=["arm", "preset"]).to_html()
     assert claims.load()["L13"].statement in page
     assert "below 1NN: holds" in page
     assert "..." not in page
