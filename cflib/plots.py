@@ -107,18 +107,18 @@ def curve(
     *,
     label: str,
     colour: str | None = None,
-    each: bool = False,
+    each: bool | None = None,
     **options: Any,
 ) -> Axes:
     """Draw the mean over runs ``(seeds, rounds)`` with the 95 % interval of the mean; one run gives a bare line.
 
-    With ``each`` every run is a thin line, in a band from the lowest to the highest: an interval over three seeds says
-    less than the three.
+    With ``each``, by default if there are fewer than ten, every run is a thin line, in a band from the lowest to the
+    highest: an interval over three seeds says less than the three.
     """
     values = np.atleast_2d(np.asarray(runs, dtype=float))
     x = np.asarray(rounds)
     (line,) = ax.plot(x, values.mean(axis=0), label=label, color=colour, **options)
-    if each:
+    if len(values) > 1 and (len(values) < 10 if each is None else each):
         ax.plot(x, values.T, color=line.get_color(), alpha=0.5, linewidth=0.8)
         ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.1, linewidth=0)
     elif len(values) > 1:
