@@ -1,0 +1,22 @@
+"""Curves over runs: every run where there are few, an interval where there are many, a bare line for one."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+
+from cflib import plots
+
+
+@pytest.mark.parametrize(
+    ("runs", "each", "lines", "bands"),
+    [(1, None, 1, 0), (3, None, 4, 1), (12, None, 1, 1), (3, False, 1, 1), (12, True, 13, 1)],
+)
+def test_few_runs_are_lines_and_many_an_interval(runs, each, lines, bands):
+    _, ax = plots.panels()
+    plots.curve(ax, range(4), np.random.default_rng(0).normal(size=(runs, 4)), label="a", each=each)
+    assert (len(ax.lines), len(ax.collections)) == (lines, bands)
+    assert ax.get_legend_handles_labels()[1] == ["a"]
