@@ -157,7 +157,7 @@ def _finding(held: bool, found: Interval, seeds: int, failed: str, against: bool
 def _beyond(found: Interval, direction: str, by: float, seeds: int) -> Finding:
     low, high = sorted((sign_of(direction) * found.low, sign_of(direction) * found.high))
     failed = f"the interval contains {by:g}" if high >= by else "the other way round"
-    return _finding(low > by, found, seeds, failed, high < by)
+    return _finding(low > by, found, seeds, failed, high < by or low == high)  # where all runs agree, nothing is open
 
 
 def _exchange_share(differences: FloatArray) -> float:

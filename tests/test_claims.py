@@ -636,6 +636,7 @@ def test_the_table_in_a_notebook_cuts_nothing_off():
         (rules.judge_number(7, 8, 0), True),
         (rules.judge_ordering([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "greater"), True),
         (rules.judge_ordering([0.5, 0.6, 0.8], [0.4, 0.5, 0.6], "greater"), False),
+        (rules.judge_ordering([2, 3, 4], [2, 3, 4], "less"), True),
         (rules.judge_equality([0.9, 0.8, 0.85], [0.1, 0.0, 0.05], 0.1), True),
         (rules.judge_equality([0.3, 0.0, 0.1], [0.1, 0.2, 0.0], 0.05), False),
         (rules.judge_spread([*range(20)], [0.1 * x for x in range(20)], "less"), True),
