@@ -7,16 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cflib import datasets, partition
-from cflib.experiment import Run
-from cflib.federation import Federation
-from cflib.models import Network
 from cflib.recall import Recall
 from cflib.records import Store
 from cflib.runs import gather, models_after, run
 from cflib.simulation import Simulation
 from cflib.studies import rivals, shots
-from cflib.training import Training
+from tests.test_shots import watching_digits
 
 LATE = 2
 
@@ -32,22 +28,7 @@ def _own_folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def base():
-    data = datasets.load("digits")
-    split = partition.cluster_classes(
-        data.train_labels,
-        n_clients=9,
-        overlap=False,
-        balance=True,
-        rng=np.random.default_rng(0),
-        test_labels=data.test_labels,
-    )
-    return Run(
-        shots.watching(),
-        Federation(data, split),
-        Network("mlp", input_shape=(8, 8, 1), classes=10, options={"hidden": (16,), "scale": 16}),
-        Training(optimizer="sgd", learning_rate=0.1, epochs=2, batch_size=20),
-        rounds=6,
-    )
+    return watching_digits(balance=True)
 
 
 @pytest.fixture(scope="module")

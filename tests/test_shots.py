@@ -23,14 +23,14 @@ from cflib.training import Training
 LATE = 3
 
 
-@pytest.fixture(scope="module")
-def base():
+def watching_digits(*, balance: bool) -> Run:
+    """Nine clients of three clusters, watched and never clustered."""
     data = datasets.load("digits")
     split = partition.cluster_classes(
         data.train_labels,
         n_clients=9,
         overlap=False,
-        balance=False,
+        balance=balance,
         rng=np.random.default_rng(0),
         test_labels=data.test_labels,
     )
@@ -41,6 +41,11 @@ def base():
         Training(optimizer="sgd", learning_rate=0.1, epochs=2, batch_size=20),
         rounds=6,
     )
+
+
+@pytest.fixture(scope="module")
+def base():
+    return watching_digits(balance=False)
 
 
 @pytest.fixture(autouse=True, scope="module")
