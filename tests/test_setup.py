@@ -39,6 +39,11 @@ def test_every_pin_is_hashed_and_no_index_is_named():
     assert "http" not in re.sub(r"^(httpcore|httpx|httptools|aiohttp)\S*", "", LOCK, flags=re.M).replace("http==", "")
 
 
+def test_the_lock_is_installed_as_it_is():
+    # pip would resolve an extra apart from its pin and take a newer release, which has no hash in the lock.
+    assert "--no-deps --require-hashes -r requirements.lock" in (ROOT / "Makefile").read_text()
+
+
 def test_the_environment_file_gives_conda_users_the_same_lock_and_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     python = next(item for item in environment["dependencies"] if str(item).startswith("python="))
