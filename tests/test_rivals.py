@@ -14,16 +14,8 @@ from cflib.simulation import Simulation
 from cflib.studies import rivals, shots
 from tests.test_shots import watching_digits
 
+pytestmark = pytest.mark.usefixtures("folders_of_the_module")
 LATE = 2
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("rivals")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CFLIB_RECORDS", str(place / "records"))
-        patch.setenv("CFLIB_CHECKPOINTS", str(place / "checkpoints"))
-        yield
 
 
 @pytest.fixture(scope="module")

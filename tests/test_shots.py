@@ -20,6 +20,7 @@ from cflib.simulation import Simulation
 from cflib.studies import shots
 from cflib.training import Training
 
+pytestmark = pytest.mark.usefixtures("folders_of_the_module")
 LATE = 3
 
 
@@ -46,15 +47,6 @@ def watching_digits(*, balance: bool) -> Run:
 @pytest.fixture(scope="module")
 def base():
     return watching_digits(balance=False)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_folders(tmp_path_factory):
-    place = tmp_path_factory.mktemp("shots")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CFLIB_RECORDS", str(place / "records"))
-        patch.setenv("CFLIB_CHECKPOINTS", str(place / "checkpoints"))
-        yield
 
 
 @pytest.fixture(scope="module")
