@@ -121,7 +121,7 @@ def _start(job: Job) -> Attempt:
     (work / "request.json").write_text(json.dumps(request), encoding="utf-8")
     around = environment(work)
     if job.verdicts is not None:
-        around.setdefault("CFLIB_RESULTS", str(job.verdicts))
+        around["CFLIB_RESULTS"] = str(job.verdicts)
     with (work / "log.txt").open("wb") as log:
         process = subprocess.Popen(
             [*WORKER, str(work)],

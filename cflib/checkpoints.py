@@ -1,7 +1,8 @@
-"""A run's state on disk, so that a kill loses at most a minute: only what changed is written again.
+"""A run's state on disk, so that a kill loses at most a minute.
 
-A model or description is a file of its own, named by what it is and the round it dates from; a small manifest, replaced
-atomically, says which files make up the state. Files that no manifest names any more are deleted afterwards.
+A model or description is a file of its own, named by what it is and a round; a description that is on disk already is
+not written again. A small manifest, replaced atomically, says which files make up the state. Files that no manifest
+names any more are deleted afterwards.
 """
 
 from __future__ import annotations

@@ -201,10 +201,11 @@ def collect(folder: Path | None = None) -> dict[tuple[str, str], Verdict]:
     for path in sorted((folder or place("results", "CFLIB_RESULTS")).glob("*.json")):
         try:
             verdicts = [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["verdicts"]]
+            rules = [_find(verdict.claim).digest for verdict in verdicts]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no result file: {error!r}: remove it, or run its notebook again") from error
-        for new in verdicts:
-            if new.digest != _find(new.claim).digest:
+        for new, rule in zip(verdicts, rules, strict=True):
+            if new.digest != rule:
                 new = replace(new, outcome=OUTCOMES[3], note=f"judged by an earlier rule: run {path.stem} again")
             best[new.claim, new.arm] = max(best.get((new.claim, new.arm), new), new, key=_weight)
     for claim in load().values():

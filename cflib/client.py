@@ -104,7 +104,8 @@ def _choose(job: Job, data: ClientData, engine: Trainer) -> int:
     if len(job.models) == 1:
         return 0
     if job.choose == "loss":
-        return int(np.argmin([engine.evaluate(m, data.train_images, data.train_labels).loss for m in job.models]))
+        losses = [engine.evaluate(m, data.train_images, data.train_labels).loss for m in job.models]
+        return int(np.argmin(np.nan_to_num(losses, nan=np.inf, posinf=np.inf)))  # a model that overflows is not chosen
     return int(np.argmax([engine.evaluate(m, data.test_images, data.test_labels).accuracy for m in job.models]))
 
 

@@ -67,6 +67,10 @@ class Run:
             raise ValueError(f"rounds is {self.rounds}, expected at least 1")
         if self.start is not None and not 1 <= self.start[1] < self.rounds:
             raise ValueError(f"the run starts from round {self.start[1]}, expected 1 to {self.rounds - 1}")
+        if self.start is not None and not self.start[0].inherited < self.start[1] <= self.start[0].rounds:
+            parent, round_ = self.start
+            span = f"{parent.inherited + 1} to {parent.rounds}"
+            raise ValueError(f"the run starts from round {round_} of another that computes rounds {span}: take one")
         there = set(range(self.federation.n_clients))
         named = {
             "attack": self.attack.clients if self.attack else (),
@@ -76,6 +80,11 @@ class Run:
         for where, clients in named.items():
             if unknown := sorted(set(clients) - there):
                 raise ValueError(f"{where} names clients {unknown}: there are 0 to {len(there) - 1}")
+
+    @property
+    def inherited(self) -> int:
+        """How many rounds it takes over from another run instead of computing them."""
+        return 0 if self.start is None else self.start[1]
 
     @property
     def specification(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Method:
     """(models, sample counts) -> one model."""
 
     once: bool = False
-    """Cluster a single time; describing and comparing end with it."""
+    """Cluster a single time; comparing ends with it, and describing too unless models are combined from memory."""
     inherit: bool = False
     """A new cluster starts from the old cluster's model (papers 002, 003), not from its members' models."""
     pool: Literal["replies", "memory"] = "replies"

@@ -1,17 +1,22 @@
 """A content address for everything that determines a result: equal inputs, equal key, in any process and on any day.
 
 A function enters by its qualified name and its bound keywords; one from outside ``cflib`` by its source as well, so
-that an edited notebook function is a new key. A lambda has no stable name: such a run works but is not kept.
+that an edited notebook function is a new key, and so do the functions, values and modules of one's own that it uses. A
+lambda has no stable name: such a run works but is not kept.
 """
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import inspect
 import json
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
+from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,17 +103,38 @@ def _function(function: Any, seen: frozenset[int] = frozenset()) -> dict[str, An
         source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise NoStableNameError(f"the source of {name} cannot be read: define it with def in a file or cell") from error
-    around = {**inspect.getclosurevars(function).globals, **(function.__kwdefaults__ or {})}
-    around |= {str(place): value for place, value in enumerate(function.__defaults__ or ())}
-    uses = {
-        used: _used(value, seen | {id(function)})
-        for used, value in sorted(around.items())
-        if not inspect.ismodule(value) and id(value) not in seen | {id(function)}
-    }
+    seen |= {id(function)}
+    around = {used: value for used, value in sorted(_around(function).items()) if id(value) not in seen}
+    uses = {used: _used(value, seen) for used, value in around.items() if not _installed(value)}
     return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest(), "uses": uses}
 
 
+def _around(function: Any) -> dict[str, Any]:
+    """Return what a function uses beside its arguments, in its comprehensions and inner functions too."""
+    codes: list[CodeType] = [function.__code__]
+    names: set[str] = set()
+    for code in codes:  # which grows meanwhile
+        names |= {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        codes += [inner for inner in code.co_consts if inspect.iscode(inner)]
+    around = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    around |= {**inspect.getclosurevars(function).nonlocals, **(function.__kwdefaults__ or {})}
+    return around | {str(place): value for place, value in enumerate(function.__defaults__ or ())}
+
+
+def _installed(value: Any) -> bool:
+    """Tell whether this is a module that came with Python, with a package or with ``cflib``, not one's own."""
+    if not inspect.ismodule(value):
+        return False
+    file = getattr(value, "__file__", None)
+    if file is None or value.__name__.split(".")[0] == "cflib":
+        return True
+    places = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(Path(file).resolve().is_relative_to(Path(place).resolve()) for place in places)
+
+
 def _used(value: Any, seen: frozenset[int]) -> Any:
+    if isinstance(value, ModuleType):
+        return {"module": value.__name__, "source": hashlib.sha256(Path(str(value.__file__)).read_bytes()).hexdigest()}
     if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
     return _function(value, seen) if inspect.isfunction(value) else canonical(value)

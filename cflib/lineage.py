@@ -87,13 +87,16 @@ def numbered(origins: Iterable[Origin]) -> list[str]:
 
 
 def _run(key: str, specification: Mapping[str, Any], made: Mapping[str, Any]) -> Origin:
-    federation = specification.get("federation", {})
+    told = {name: value for name, value in specification.items() if isinstance(value, Mapping)}
+    study = next((name for name, value in told.items() if "federation" in value), "")  # a probe, or a table about a run
+    about = told.get(study, specification)
+    method = made.get("method") or (_choices(about["method"]) if "method" in about else "")
     return Origin(
         key,
-        made.get("method") or _choices(specification.get("method", {})),
-        made.get("data") or f"split {str(federation.get('checksum', 'unknown'))[:12]}",
-        str(specification.get("seed", 0)),
-        str(specification.get("rounds", "")),
+        " of ".join(filter(None, [study, method])),
+        made.get("data") or f"split {str(about.get('federation', {}).get('checksum', 'unknown'))[:12]}",
+        str(about.get("seed", 0)),
+        str(about.get("rounds", "")),
         made.get("seconds"),
         str(made.get("commit", "unknown")),
         versions(made),

@@ -176,10 +176,7 @@ def _try_on_clients(tables: Tables, spec: Run, state: State, runtime: ScoringRun
     for view in spec.measures.clients:
         jobs = []
         for client in present:
-            row = rows[view][client]
-            if row.tobytes() not in mixed:
-                mixed[row.tobytes()] = received(state.models, row)
-            models = mixed[row.tobytes()]
+            models = received(state.models, rows[view][client], mixed)
             choose = spec.method.choose if len(models) > 1 else "only"
             jobs.append(Job(int(client), state.round, "evaluate", models, choose))
         replies = [reply for reply in runtime.map(jobs) if _is_confusion(reply.arrays, spec.network.classes)]

@@ -16,7 +16,7 @@ class Progress:
     In a terminal the line is rewritten; in a notebook one output is updated (it survives in static pages, which
     widgets do not) and the file that ``CFLIB_PROGRESS`` names, for whoever executes the notebook; elsewhere a line is
     printed now and then, so that a log shows life without filling up. The time left is reckoned from the rounds
-    computed, not from those of runs that were read.
+    computed here, not from those that a checkpoint, another run or a record had.
     """
 
     def __init__(self, title: str, total: int, *, stream: TextIO | None = None, enabled: bool = True) -> None:
@@ -27,7 +27,7 @@ class Progress:
         self.began = time.monotonic()
         self.due = 0.0
         self.line = ""
-        self.before = self.read = 0
+        self.before = self.found = self.resumed = 0
         self.updated = False
 
     def __enter__(self) -> Progress:
@@ -44,7 +44,7 @@ class Progress:
     def update(self, done: int, **facts: object) -> None:
         """Say that ``done`` rounds of the run under way are finished, with a few facts such as the accuracy."""
         finished, elapsed = self.before + done, time.monotonic() - self.began
-        computed, self.updated = finished - self.read, True
+        computed, self.updated = finished - self.found, True
         left = elapsed / computed * (self.total - finished) if computed else float("nan")
         words = [f"{name} {value}" for name, value in facts.items()]
         count = f"round {finished}/{self.total}"
@@ -52,11 +52,16 @@ class Progress:
         if self.enabled and time.monotonic() >= self.due:
             self._show()
 
+    def resume(self, rounds: int) -> None:
+        """Say that the run under way begins with so many rounds that were computed before."""
+        self.found += rounds - self.resumed
+        self.resumed = rounds
+
     def skip(self, rounds: int) -> None:
         """Count the rounds of a run as finished and go on to the next; without an update they were only read."""
         self.before += rounds
-        self.read += 0 if self.updated else rounds
-        self.updated = False
+        self.found += 0 if self.updated else rounds - self.resumed
+        self.updated, self.resumed = False, 0
 
     def _show(self, *, last: bool = False) -> None:
         if self.notebook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -60,8 +61,8 @@ class Schedule:
     """Who trains in a round, how, and until when.
 
     ``share`` of the clients train each round, drawn over the whole federation or within each cluster, but no fewer than
-    ``least`` (Flower's servers ask for two) where there are as many. ``settings``
-    overrides the training of single clusters. A cluster whose mean training loss has not fallen by ``min_delta``
+    ``least`` (Flower's servers ask for two) where there are as many. ``settings`` overrides the training of single
+    clusters. A cluster whose mean training loss has not fallen by ``min_delta``
     within ``patience`` rounds stops: its clients keep receiving its model and train no more (paper 002). A round
     without any usable reply ends the run, unless it ``may_pass``: a model that attackers drove to overflow stays as it
     is.
@@ -84,3 +85,11 @@ class Schedule:
             raise ValueError(f"patience is {self.patience}, expected at least 1 round, or None never to stop")
         if self.least < 1:
             raise ValueError(f"least is {self.least}, expected at least 1 client")
+
+    def count(self, clients: int) -> int:
+        """Return how many of so many clients train: the nearest whole number, of two equally near ones the lower.
+
+        >>> [Schedule(share=0.5).count(clients) for clients in (5, 6, 7)], Schedule(share=0.1).count(19)
+        ([2, 3, 3], 2)
+        """
+        return max(self.least, math.ceil(self.share * clients - 0.5 - 1e-9))

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,11 +83,11 @@ def gather(
     read = {address: store.read(address) for address in set(addresses.values()) if isinstance(address, str)}
     found: dict[str | int, Record] = {address: record for address, record in read.items() if record is not None}
     missing = {addresses[name]: spec for name, spec in specs.items() if addresses[name] not in found and compute(name)}
-    with Progress("", sum(spec.rounds for spec in missing.values()), enabled=progress) as line:
+    with Progress("", sum(spec.rounds - spec.inherited for spec in missing.values()), enabled=progress) as line:
         for number, (address, spec) in enumerate(missing.items(), start=1):
             line.title = f"run {number} of {len(missing)}: {spec.method.name}, seed {spec.seed}"
             found[address] = run(spec, store=store, workers=workers, progress=line, snapshots=snapshots, recall=recall)
-            line.skip(spec.rounds)
+            line.skip(spec.rounds - spec.inherited)
     return {name: found[address] for name, address in addresses.items() if address in found}
 
 
@@ -149,21 +150,22 @@ def conduct(
     *,
     name: str,
     place: Path | None = None,
-    opening: State | None = None,
+    opening: Callable[[], State] | None = None,
     progress: bool | Progress = True,
     snapshots: frozenset[int] = frozenset(),
     every: float | None = None,
 ) -> Record:
     """Drive a run on any runtime and return its record; with a ``place`` it resumes from its last checkpoint.
 
-    A checkpoint is written between rounds, at most every ``every`` seconds (60 by default; 0: after every round).
+    Without one it begins from the state that ``opening`` makes, by default from nothing. A checkpoint is written
+    between rounds, at most every ``every`` seconds (60 by default; 0: after every round).
     """
     clock = time.monotonic()
     stored = checkpoints.load(place) if place is not None else None
     if stored is not None:
         state, tables = stored[0], Tables.from_arrays(stored[1])
     else:
-        state, tables = opening or first_state(spec), Tables()
+        state, tables = first_state(spec) if opening is None else opening(), Tables()
     made = _made(spec)
     tables.begin({name: made[name] for name in ("commit", "instructions", "lock", "onednn")})
 
@@ -177,13 +179,14 @@ def conduct(
     if isinstance(progress, Progress):
         showing: contextlib.AbstractContextManager[Progress] = contextlib.nullcontext(progress)
     else:
-        showing = Progress(spec.method.name, spec.rounds, enabled=progress)
+        showing = Progress(spec.method.name, spec.rounds - spec.inherited, enabled=progress)
     with showing as line:
+        line.resume(state.round - spec.inherited)
         try:
             for after in serve(spec.method, runtime, state, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule):
                 measure(tables, spec, state, after, runtime)
                 state = after
-                line.update(state.round, **tables.facts())
+                line.update(state.round - spec.inherited, **tables.facts())
                 if place is not None and state.round in snapshots:
                     checkpoints.save_snapshot(place, state)
                 if time.monotonic() - clock > (CHECKPOINT_SECONDS if every is None else every):
@@ -256,8 +259,7 @@ def _simulate(
     name: str,
     recall: Recall | None = None,
 ) -> Record:
-    resumes = place is not None and (place / "state.json").exists()
-    opening = None if spec.start is None or resumes else _branch(spec, store, workers, progress)
+    opening = None if spec.start is None else partial(_branch, spec, store, workers, progress)
     known = recall.turn_to(_topic(spec)) if recall is not None and name != "uncached" else None
     runtime = runtime_of(spec, workers=workers, recall=known)
     try:
@@ -281,9 +283,12 @@ def models_after(
 ) -> tuple[tuple[Weights, ...], IntArray]:
     """Return the cluster models and labels after a round (counted from 1, by default the last) of a run.
 
-    Records hold no weights. Models that were not kept as a snapshot are computed again, to the same bits.
+    Records hold no weights. Models that were not kept as a snapshot are computed again, to the same bits. Raises
+    ``ValueError`` for a round that the run does not have.
     """
-    round = round or spec.rounds
+    round = spec.rounds if round is None else round
+    if not 1 <= round <= spec.rounds:
+        raise ValueError(f"round is {round}, but {spec.method.name} has rounds 1 to {spec.rounds}")
     kept = checkpoints.load_snapshot(_place(spec.key), round)
     if kept is None:
         quiet = Measures(clients_every=round, clients=(), server=(), matrices_every=round)

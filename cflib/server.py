@@ -69,19 +69,26 @@ def plan(method: Method, state: State, present: IntArray, *, seed: int, schedule
         idle |= (state.labels < 0) & ~np.isnan(state.shares).any(axis=1)
     chosen = _sample(present[~idle[present] & ~newcomers[present]], state, seed=seed, schedule=schedule)
     jobs = [Job(int(i), state.round, "describe", (state.probe,)) for i in present[newcomers[present]]]
-    sent: dict[bytes, tuple[Weights, ...]] = {}
+    mixed: dict[bytes, tuple[Weights, ...]] = {}
     for client in chosen:
-        row = state.shares[client].tobytes()
-        models = sent[row] = sent.get(row) or received(state.models, state.shares[client])
+        models = received(state.models, state.shares[client], mixed)
         settings = schedule.settings.get(int(state.labels[client]), {}) if len(state.models) > 1 else {}
         choose: Choice = method.choose if len(models) > 1 else "only"
         jobs.append(Job(int(client), state.round, "train", models, choose, settings))
     return sorted(jobs, key=lambda job: job.client)
 
 
-def received(models: tuple[Weights, ...], row: FloatArray) -> tuple[Weights, ...]:
-    """Return the model that a client's row of shares gives it, or all of them if it chooses for itself."""
-    return models if np.isnan(row).any() else (aggregation.mix(models, row),)
+def received(
+    models: tuple[Weights, ...], row: FloatArray, mixed: dict[bytes, tuple[Weights, ...]] | None = None
+) -> tuple[Weights, ...]:
+    """Return the model that a client's row of shares gives it, or all of them if it chooses for itself.
+
+    Calls that hand on one ``mixed`` get the same objects for equal rows, mixed once.
+    """
+    mixed, name = {} if mixed is None else mixed, row.tobytes()
+    if name not in mixed:
+        mixed[name] = models if np.isnan(row).any() else (aggregation.mix(models, row),)
+    return mixed[name]
 
 
 def step(method: Method, state: State, jobs: Sequence[Job], replies: Sequence[Reply], *, schedule: Schedule) -> State:
@@ -125,9 +132,7 @@ def _sample(candidates: IntArray, state: State, *, seed: int, schedule: Schedule
         labels = state.labels[candidates]
         groups = [(candidates[labels == c], int((state.labels == c).sum())) for c in np.unique(labels)]
     drawn = [
-        group
-        if schedule.share == 1
-        else rng.choice(group, min(len(group), max(schedule.least, round(schedule.share * size))), False)
+        group if schedule.share == 1 else rng.choice(group, min(len(group), schedule.count(size)), False)
         for group, size in groups
         if len(group)
     ]
@@ -174,7 +179,7 @@ def _remember(method: Method, state: State, sent: Mapping[int, Job], replies: Se
             labels[reply.client] = reply.chosen
         elif job.task == "train" and len(state.models) == 1 and labels[reply.client] < 0:
             labels[reply.client] = 0
-        if method.describe is None or (done and job.task == "train"):
+        if method.describe is None or (done and job.task == "train" and method.pool != "memory"):
             continue
         start_from = job.models[reply.chosen]
         if job.task == "describe":  # only the last array left the client
@@ -223,7 +228,7 @@ def _regroup(method: Method, state: State) -> State:
         found = _check_found(method, members, method.cluster(_material(state, members)))
         labels[members] = np.where(found < 0, -1, top + found)
         top += int(found.max()) + 1
-    keep = method.admit is not None or not method.once
+    keep = method.admit is not None or not method.once or method.pool == "memory"
     return replace(
         state,
         labels=labels,

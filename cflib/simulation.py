@@ -99,7 +99,9 @@ class Simulation:
     def map(self, jobs: Sequence[Job]) -> list[Reply]:
         """Do the jobs in parallel; replies come in client order."""
         answered = [job for job in jobs if job.task == "evaluate" or self.attendance.answers(job, self.seed)]
-        replies = sorted(self.pool.map(self._perform, answered), key=lambda reply: reply.client)
+        models = {id(model): model for job in answered for model in job.models} if self.recall is not None else {}
+        names = dict(zip(models, self.pool.map(fingerprint, models.values()), strict=True))
+        replies = sorted(self.pool.map(lambda job: self._perform(job, names), answered), key=lambda reply: reply.client)
         return replies if self.attack is None else conspire(self.attack, jobs, replies)
 
     def score(self, models: Sequence[Weights]) -> list[Evaluation]:
@@ -120,10 +122,12 @@ class Simulation:
         """End the worker threads."""
         self.pool.shutdown()
 
-    def _perform(self, job: Job) -> Reply:
+    def _perform(self, job: Job, names: Mapping[int, bytes]) -> Reply:
+        """Do a job, or remember what came of it; ``names`` has the fingerprints of models by their identity."""
         if self.recall is None:
             return self._work(job)
-        question = (job.task, job.client, job.round, job.choose, str(job.settings), *map(fingerprint, job.models))
+        told = (names[id(model)] for model in job.models)
+        question = (job.task, job.client, job.round, job.choose, str(job.settings), *told)
         reply: Reply | None = self.recall.get(question)
         if reply is None:
             reply = self._work(job)

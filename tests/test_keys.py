@@ -71,6 +71,38 @@ def test_what_a_function_from_outside_uses_enters_too(monkeypatch):
     assert key(recursive)
 
 
+def in_a_comprehension(matrix):
+    return [outside(row) for row in matrix]
+
+
+def in_an_inner_function(matrix):
+    def scale(row):
+        return row * BETA
+
+    return scale(matrix)
+
+
+@pytest.mark.parametrize(("function", "used"), [(in_a_comprehension, "outside"), (in_an_inner_function, "BETA")])
+def test_what_it_uses_in_comprehensions_and_inner_functions_enters_too(function, used, monkeypatch):
+    before = key(function)
+    monkeypatch.setitem(globals(), used, recursive if used == "outside" else 3.0)
+    assert key(function) != before
+
+
+def test_a_module_of_ones_own_enters_with_its_source_and_an_installed_one_does_not(tmp_path, monkeypatch):
+    (tmp_path / "own_helper.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "own_study.py").write_text(
+        "import numpy as np\nimport own_helper\n\n\ndef mine(d):\n    return np.abs(own_helper.double(d))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from own_study import mine
+
+    uses = canonical(mine)["uses"]
+    assert list(uses) == ["own_helper"]
+    (tmp_path / "own_helper.py").write_text("def double(x):\n    return x + x\n")
+    assert canonical(mine)["uses"] != uses
+
+
 def test_whole_numbers_lists_and_tuples_set_the_same_thing():
     assert canonical(1.0) == canonical(np.float64(1)) == 1
     assert key(Schedule(share=1)) == key(Schedule())

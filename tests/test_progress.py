@@ -60,6 +60,22 @@ def test_the_time_left_is_reckoned_from_the_rounds_computed(monkeypatch):
     assert line.line.endswith("round 31/40  10 s, about 8 s left")
 
 
+def test_rounds_that_a_run_begins_with_do_not_make_the_others_look_fast(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("cflib.progress.time.monotonic", lambda: now[0])
+    line = Progress("", 40, stream=io.StringIO())
+    line.resume(10)  # from a checkpoint
+    now[0] = 6.0
+    line.update(12)
+    assert line.line.endswith("round 12/40  6 s, about 84 s left")
+    line.skip(20)
+    line.resume(19)
+    now[0] = 22.0
+    line.update(20)
+    assert line.line.endswith("round 40/40  22 s, about 0 s left")
+    assert line.found == 29
+
+
 def test_whoever_executes_a_notebook_can_read_the_line(monkeypatch, tmp_path):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda *args, **options: shown.append(args))

@@ -586,3 +586,16 @@ def test_a_run_is_named_by_its_choices_unless_it_has_a_name(tmp_path: Path) -> N
     assert complaints == []
     assert (one.name, one.method, one.seeds) == ("c" * 20, "FedAvg's choices", "0")
     assert (two.method, two.seeds, two.seconds) == ("louvain", "7", 3.2)
+
+
+def test_a_probe_and_a_table_about_a_run_are_named_as_such() -> None:
+    data = {"federation": {"checksum": "ab" * 32}, "rounds": 5, "seed": 3}
+    table = lineage._run("t", {"readings": {**data, "method": {"compare": {"function": "x.trusted"}}}}, {})
+    probe = lineage._run("p", {"probe": data}, {})
+    assert (table.method, table.data, table.seeds, table.rounds) == (
+        "readings of trusted",
+        "split abababababab",
+        "3",
+        "5",
+    )
+    assert probe.method == "probe"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,8 +19,8 @@ from cflib.client import Attack
 from cflib.distances import clustering_temperature, cosine_distances
 from cflib.experiment import Measures, Run
 from cflib.federation import Federation
-from cflib.models import Network
-from cflib.protocol import Schedule
+from cflib.models import Network, initial_weights
+from cflib.protocol import Job, Schedule
 from cflib.records import Store
 from cflib.runs import gather, models_after, run
 from cflib.server import RoundError, generic_model
@@ -339,6 +340,7 @@ def test_provenance_names_versions_processor_and_seconds():
     [
         ({"rounds": 0}, "rounds is 0"),
         ({"start": (None, 9)}, "starts from round 9"),
+        ({"start": (digits_run(rounds=1), 2)}, "starts from round 2 of another that computes rounds 1 to 1"),
         ({"attack": Attack((3, 12), update=attacks.minus_grad)}, r"attack names clients \[12\]: there are 0 to 11"),
         ({"attendance": Attendance(silent={0: (99,)})}, "attendance.silent names clients"),
     ],
@@ -372,6 +374,33 @@ def test_a_checkpoint_that_cannot_be_read_is_dropped_with_a_warning_and_the_run_
         record = compute(spec)
     assert len(record.rounds) == 2
     assert not place.exists()
+
+
+def test_a_run_that_goes_on_from_another_does_so_too_if_its_checkpoint_cannot_be_read(tmp_path):
+    base = digits_run(rounds=3)
+    child = replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 2))
+    whole = compute(child, store=Store(tmp_path / "elsewhere")).digest
+    place = tmp_path / "checkpoints" / child.key
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "state.json").write_text('{"format": 0}')
+    with pytest.warns(UserWarning, match="cannot be used"):
+        assert compute(child).digest == whole
+
+
+@pytest.mark.parametrize("round", [0, 4])
+def test_models_of_a_round_that_a_run_does_not_have_are_refused(round):
+    with pytest.raises(ValueError, match="has rounds 1 to 3"):
+        models_after(digits_run(rounds=3), round)
+
+
+def test_a_model_that_overflows_is_never_the_one_of_lowest_loss():
+    spec = digits_run()
+    good = initial_weights(spec.network, 0)
+    wild = [array * np.float32(1e30) for array in good]
+    simulation = Simulation(spec.federation, spec.network, spec.training, seed=0)
+    with contextlib.closing(simulation), np.errstate(all="ignore"):
+        (reply,) = simulation.map([Job(0, 0, "train", (wild, good), "loss")])
+    assert reply.chosen == 1
 
 
 GOLDEN = {

@@ -302,6 +302,27 @@ def test_a_new_cluster_without_replies_inherits_its_parents_model():
     assert centre(after[2], 1) == centre(after[1], 0)
 
 
+def test_models_combined_from_memory_go_on_training_after_a_single_clustering():
+    method = replace(methods.louvain_cfl("1nn"), when=partial(choices.at_round, round=2), once=True)
+    after = states(method, Pull(TWO_GROUPS), rounds=5)
+    assert after[-1].labels.tolist() == [0, 0, 1, 1]
+    assert [centre(state)[0] for state in after[2:]] == sorted({centre(state)[0] for state in after[2:]})
+    assert after[-1].shares.tolist() == [[1, 0], [1, 0], [0, 1], [0, 1]]
+
+
+def test_of_a_share_of_the_clients_the_nearest_whole_number_trains_and_of_two_the_lower_as_with_flower():
+    for clients, trained in {5: 2, 6: 3, 7: 3, 9: 4}.items():
+        runtime = Pull([(1, 1, 1)] * clients)
+        states(methods.fedavg(), runtime, rounds=1, schedule=Schedule(share=0.5))
+        assert len(runtime.asked[0]) == trained == int(0.5 * clients)
+
+
+def test_clients_with_equal_shares_are_sent_one_and_the_same_model():
+    runtime = Pull(TWO_GROUPS)
+    states(methods.louvain_cfl("avg"), runtime, rounds=2)
+    assert len({id(job.models[0]) for job in runtime.asked[1]}) == 1
+
+
 def test_a_split_takes_absent_members_along():
     method = methods.sattler(eps1=10, eps2=0.1, cooldown=0)
     after = states(method, Pull([*TWO_GROUPS, (-4, 0, 8)], gone={1: (4,)}), rounds=2)[-1]

@@ -100,8 +100,9 @@ class ClusteredStrategy(Strategy):  # type: ignore[misc]  # flwr is imported wit
         assert self.state is not None
         nodes, state = self._nodes(grid), self.state
         jobs = []
+        mixed: dict[bytes, tuple[Weights, ...]] = {}
         for client in sorted(nodes):
-            models = received(state.models, state.shares[client])
+            models = received(state.models, state.shares[client], mixed)
             choose = self.method.choose if len(models) > 1 else "only"
             jobs.append(Job(client, state.round, "evaluate", models, choose))
         return self._messages(jobs, nodes, config)

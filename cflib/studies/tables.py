@@ -5,6 +5,7 @@ And how a cell of a table shows its spread.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,16 +48,17 @@ def kept_table(
     if record is None and not compute:
         return pd.DataFrame()
     if record is None:
+        began, table = time.monotonic(), make()
         record = Record(
             name,
             dict(specification),
             rounds=pd.DataFrame(),
-            clients=make(),
+            clients=table,
             clusters=pd.DataFrame(),
             labels=np.zeros((1, n_clients), dtype=np.int16),
             triangles=np.zeros((0, n_clients * (n_clients - 1) // 2), dtype=np.float32),
             kept=np.zeros(0, np.int32),
-            provenance=provenance(),
+            provenance={**provenance(), "seconds": round(time.monotonic() - began, 1)},
         )
         store.write(record)
     return record.clients
