@@ -158,7 +158,8 @@ clients that keep their model and data between rounds.
 
 ## Where a step goes
 
-The GEMM bound counts arithmetic alone. Below, every operation of a step of the McMahan CNN by itself: small products
+The GEMM bound counts arithmetic alone, at the speed of a large NumPy product: a reference, which a convolution that
+needs fewer operations may beat. Below, every operation of a step of the McMahan CNN by itself: small products
 (a batch is ten images) and what is bound by memory, such as the update of 1.6 million weights, run below it.
 
 {chr(10).join(third)}

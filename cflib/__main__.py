@@ -40,18 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def register_list(commands: Commands) -> None:
     """Add ``list``."""
-    listing = commands.add_parser("list", help="show every method with its six choices")
+    listing = commands.add_parser("list", help="show every method with its six choices, and what else has a name")
     listing.set_defaults(command=list_methods)
 
 
 def list_methods(arguments: argparse.Namespace) -> int:
-    """Print the grid: a block a method, a line a choice."""
-    from cflib import methods
+    """Print the grid, a block a method, a line a choice, and the other names that a run config can take."""
+    from cflib import attacks, methods, partition
+    from cflib.models import NETWORKS
 
     for row in methods.table():
         print(row.pop("method"))
         for choice, function in row.items():
             print(f"    {choice:<9} {function}")
+    for kind, names in {"partitions": partition.SPLITS, "networks": NETWORKS, "attacks": attacks.MEANS}.items():
+        print(f"{kind}: {', '.join(names)}")
     return 0
 
 
@@ -111,7 +114,9 @@ def register_run(commands: Commands) -> None:
     run.add_argument("--sweep", action="append", default=[], metavar="NAME=V1,V2", help="run with each of the values")
     run.add_argument("--force", action="store_true", help="run also what is up to date")
     run.add_argument("--timeout", type=float, metavar="MINUTES", help="a notebook; 0: none; default: by preset")
-    run.add_argument("--output", type=Path, metavar="FOLDER", help="default: executed, with -p or --sweep: sweeps")
+    run.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="default: executed; sweeps with --sweep, or -p but parts"
+    )
     run.add_argument("--list", action="store_true", help="show notebooks, presets and, of those named, parameters")
     run.set_defaults(command=run_notebooks)
 
@@ -155,8 +160,8 @@ def list_notebooks(place: Path, slugs: Sequence[str]) -> int:
         print(path.stem)
         for preset in notebooks.presets(path):
             (job,), _ = plan(place, [path.stem], preset=preset)
-            state = "up to date" if job.fresh else "out of date" if job.output.is_file() else "not run yet"
-            print(f"  --preset {preset:<6}  {state}{f', took {clock(job.seconds)}' if job.seconds else ''}")
+            state = "up to date" if job.current else "out of date" if job.output.is_file() else "not run yet"
+            print(f"  --preset {preset:<6}  {state}{f', copy made in {clock(job.seconds)}' if job.seconds else ''}")
         for parameter in notebooks.parameters(path).values() if slugs else ():
             print(f"  {parameter}")
     return 0

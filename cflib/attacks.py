@@ -17,6 +17,18 @@ from cflib.arrays import FloatArray, IntArray, blocks, check_vectors
 
 Vectors = FloatArray | Sequence[FloatArray]
 
+MEANS = {
+    "minus_grad": "update",
+    "zero_update": "update",
+    "gaussian_noise": "update",
+    "random_weights": "update",
+    "label_flip": "labels",
+    "alie": "collude",
+    "ipm": "collude",
+    "force_mean": "collude",
+}
+"""The attacks of this module, and by which field of ``client.Attack`` each goes."""
+
 
 def minus_grad(update: ArrayLike) -> FloatArray:
     """Return the opposite of the true update (paper 003).

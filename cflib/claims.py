@@ -38,6 +38,12 @@ OPEN = "left open: not contradicted either"
 KINDS = ("number", "ordering", "equality", "spread", "trend", "setup")
 PAPERS = ("000", "001", "002", "003", "004")
 NOTEBOOKS = ("01_louvain_cfl", "02_agreement_matrix", "03_dbscan_hierarchy", "04_flic", "05_ocfl")
+FOUND = (
+    "Found: of a number its mean over runs, of one quantity against another the mean difference (first minus second), "
+    "of a trend Spearman's correlation, of an event the share of runs, of a spread the difference of mean deviations; "
+    "in brackets the 95 % interval, n the number of runs or seeds. Where a condition names a bound, the value itself."
+)
+"""What the numbers in a table of verdicts are."""
 INPUTS = ("values", "first", "second", "series", "happened")
 
 
@@ -228,12 +234,13 @@ def table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 
 def show(verdicts: Iterable[Verdict], *, without: Sequence[str] = ("preset",)) -> Styler:
-    """Return the table as a notebook should show it: nothing cut off, outcomes in colour."""
+    """Return the table as a notebook should show it: nothing cut off, outcomes in colour, a legend for *found*."""
     lines = table(verdicts).drop(columns=list(without)).reset_index()  # a claim has a row for each arm
     lines["found"] = lines["found"].str.replace("; ", ";\n")
     look = lines.style.set_properties(
         None, **{"text-align": "left", "vertical-align": "top", "white-space": "pre-line"}
     )
+    look.set_caption(FOUND).set_table_styles([{"selector": "caption", "props": "text-align: left; max-width: 60em"}])
     return look.hide(axis="index").map(lambda outcome: f"color: {INKS[outcome]}; font-weight: bold", subset=["outcome"])
 
 

@@ -46,10 +46,11 @@ def fingerprint(source: Path, parameters: Mapping[str, Any]) -> str:
 
 
 def stamp(executed: Path) -> dict[str, Any]:
-    """Return what an executed copy says about its making, ``seconds`` included; nothing if there is none to read."""
+    """Return what an executed copy says about its making, with its time and parameters; nothing if it says nothing."""
     try:
         metadata = json.loads(executed.read_text("utf-8"))["metadata"]
-        return {**metadata["cflib"], "seconds": float(metadata["papermill"]["duration"])}
+        made = metadata["papermill"]
+        return {**metadata["cflib"], "seconds": float(made["duration"]), "parameters": made.get("parameters", {})}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -49,6 +49,13 @@ class Job:
         return stamp(self.output).get("fingerprint") == fingerprint(self.source, self.parameters)
 
     @property
+    def current(self) -> bool:
+        """Whether it is that of these cells and this cflib, whichever parts were computed for it."""
+        kept = stamp(self.output)
+        parts = {name: value for name, value in kept.get("parameters", {}).items() if name == "parts"}
+        return kept.get("fingerprint") == fingerprint(self.source, {**self.parameters, **parts})
+
+    @property
     def seconds(self) -> float | None:
         """How long it took last time, or the preset's own copy did; None if nobody knows."""
         copy = self.source.parent / "executed" / f"{self.source.stem}.{self.preset}.ipynb"

@@ -25,6 +25,19 @@ Parts = list[IntArray]  # the indices of each client
 Transform = tuple[str, int] | tuple[str, int, int]
 """What a client does to its data: ``("rotate", quarter_turns)`` or ``("swap", class, class)``."""
 
+SPLITS = (
+    "iid",
+    "quantity_skew",
+    "label_swap",
+    "rotation",
+    "majority_class",
+    "paired_majority",
+    "class_subsets",
+    "dirichlet",
+    "cluster_classes",
+)
+"""The ways to deal samples to clients, functions of this module."""
+
 HELD_OUT = 0.2  # share of a client's samples kept for testing where there is no test set
 VEHICLES_AND_ANIMALS = (0, 0, 1, 1, 1, 1, 1, 1, 0, 0)  # the groups of CIFAR-10's classes in paper 000
 SEPARATE = ((0, 1, 2, 3), (4, 5, 6), (7, 8, 9))  # the classes of paper 004's three clusters

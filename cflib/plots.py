@@ -198,14 +198,14 @@ def vectors(ax: Axes, rows: ArrayLike, *, truth: ArrayLike | None = None, label:
 def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike, *, reach: float | None = None) -> Axes:
     """Draw clients as points in the plane, coloured by group; equal scales, so that distances count.
 
-    Clients too near to each other for numbers of their own are numbered together. With ``reach`` both axes go from
-    minus to plus that far, so that several planes can be compared.
+    Clients of a group too near to each other for numbers of their own are numbered together. With ``reach`` both axes
+    go from minus to plus that far, so that several planes can be compared.
     """
     places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
     shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
     ax.scatter(places[:, 0], places[:, 1], c=shades, edgecolors="black", s=60, linewidths=0.6)
     width = 2 * reach if reach else np.ptp(places, axis=0).max() or 1.0
-    near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * width
+    near = (np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * width) & (groups[:, None] == groups)
     numbered: set[int] = set()
     for client, place in enumerate(places):
         crowd = [int(other) for other in np.flatnonzero(near[client]) if other not in numbered]

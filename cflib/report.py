@@ -19,7 +19,7 @@ import jinja2
 import yaml
 
 from cflib import claims, lineage
-from cflib.claims import ARMS, NOTEBOOKS, OUTCOMES, PAPERS, PRESETS, Claim, Verdict
+from cflib.claims import ARMS, FOUND, NOTEBOOKS, OUTCOMES, PAPERS, PRESETS, Claim, Verdict
 from cflib.pages import Cell, Notebook, read
 from cflib.provenance import PROJECT
 from cflib.rules import Finding
@@ -166,6 +166,7 @@ def _pages(
     templates.filters |= {"number": number, "plain": plain, "clock": clock, "words": words, "sentence": sentence}
     templates.filters |= {"sign": SIGNS.__getitem__, "classname": lambda outcome: outcome.replace(" ", "-")}
     templates.filters["lookup"] = lambda name, table: table.get(name)
+    templates.globals["found"] = FOUND
     papers = _papers(notebooks, views, defects)
     menu = [("index.html", "Claims"), *((paper["address"], paper["short"]) for paper in papers)]
     menu += [("notebooks.html", "Notebooks"), ("defects.html", "Defects"), ("provenance.html", "Provenance")]

@@ -51,15 +51,17 @@ def judge_number(values: ArrayLike, reported: float, tolerance: float, *, seeds:
 def judge_ordering(first: ArrayLike, second: ArrayLike, direction: str, *, by: float = 0, seeds: int = 3) -> Finding:
     """Hold if the paired 95 % interval of ``first - second`` lies beyond ``by`` in the direction "less" or "greater".
 
-    ``second`` may be one number for all. A negative ``by`` asks that ``first`` is not worse by more than that.
+    ``second`` may be one number for all; what is found is then ``first`` itself, not its difference from that number. A
+    negative ``by`` asks that ``first`` is not worse by more than that.
 
     >>> judge_ordering([0.5, 0.6, 0.8], [0.4, 0.5, 0.6], "greater")
     Finding(held=False, value=0.133..., interval=(-0.010..., 0.276...), n=3, note='the interval contains 0',
             against=False)
     """
     one = check_runs(first, 1)
-    found = paired_interval(one, np.full(one.shape, second) if np.ndim(second) == 0 else second)
-    return _beyond(found, direction, by, seeds)
+    if np.ndim(second) == 0:
+        return _beyond(confidence_interval(one), direction, by, seeds, base=float(check_runs(second)[0]))
+    return _beyond(paired_interval(one, second), direction, by, seeds)
 
 
 def judge_equality(first: ArrayLike, second: ArrayLike, margin: float, *, seeds: int = 3) -> Finding:
@@ -154,9 +156,13 @@ def _finding(held: bool, found: Interval, seeds: int, failed: str, against: bool
     return Finding(False, found.mean, interval, found.n, failed, bool(against))
 
 
-def _beyond(found: Interval, direction: str, by: float, seeds: int) -> Finding:
-    low, high = sorted((sign_of(direction) * found.low, sign_of(direction) * found.high))
-    failed = f"the interval contains {by:g}" if high >= by else "the other way round"
+def _beyond(found: Interval, direction: str, by: float, seeds: int, *, base: float = 0.0) -> Finding:
+    sign = sign_of(direction)
+    low, high = sorted(sign * (end - base) for end in (found.low, found.high))
+    edge = by if base == 0 else base + sign * by
+    failed = (
+        f"the interval contains {edge:g}" if high >= by else "the other way round" if base == 0 else f"beyond {edge:g}"
+    )
     return _finding(low > by, found, seeds, failed, high < by or low == high)  # where all runs agree, nothing is open
 
 

@@ -100,6 +100,28 @@ def test_set_parameters_go_to_the_sweeps_and_not_to_the_executed_copies(place):
     assert plan(place, ["01"])[0][0].verdicts is None
 
 
+def test_a_copy_made_for_some_parts_is_current_but_not_fresh_for_others(place):
+    make(place, "03_c", declared=f"parts: list[str] = ['all']  # parts\n{DECLARED}")
+    (part,), _ = plan(place, ["03"], settings=["parts=[AVG/seed 0]"])
+    made = {"cflib": {"fingerprint": fingerprint(part.source, part.parameters)}}
+    made["papermill"] = {"duration": 1.0, "parameters": dict(part.parameters)}
+    part.output.parent.mkdir()
+    part.output.write_text(json.dumps({"metadata": made}))
+    (whole,), _ = plan(place, ["03"])
+    assert (part.fresh, part.current, whole.fresh, whole.current) == (True, True, False, True)
+    whole.source.write_text(whole.source.read_text().replace("# parts", "# what may be computed"))
+    assert not whole.current
+
+
+def test_verdicts_of_a_sweep_go_to_their_own_folder_whatever_the_environment_says(place, monkeypatch):
+    seen = []
+    monkeypatch.setenv("CFLIB_RESULTS", str(place / "mine"))
+    monkeypatch.setattr("cflib.batch.subprocess.Popen", lambda *_, env, **__: seen.append(env["CFLIB_RESULTS"]))
+    for job in plan(place, ["01"], sweeps=["rounds=1,2"])[0]:
+        batch._start(job)
+    assert seen == [str(place / "sweeps" / "results" / f"01_a.quick.rounds={n}") for n in (1, 2)]
+
+
 def test_parts_say_what_may_be_computed_and_leave_the_copy_the_preset_s_own(place):
     make(place, "03_c", declared=f"parts: list[str] = ['all']  # parts\n{DECLARED}")
     (job,), _ = plan(place, ["03"], settings=["parts=[AVG/seed 0]"])
@@ -492,7 +514,7 @@ def test_the_list_shows_presets_their_state_and_the_parameters_of_named_notebook
     job.output.write_text(json.dumps({"metadata": made}))
     assert main(["run", "--list"]) == 0
     shown = capsys.readouterr().out
-    assert "02_b\n  --preset smoke   up to date, took 1:01\n  --preset quick   not run yet\n" in shown
+    assert "02_b\n  --preset smoke   up to date, copy made in 1:01\n  --preset quick   not run yet\n" in shown
     assert "rounds" not in shown
     job.output.write_text(json.dumps({"metadata": {**made, "cflib": {"fingerprint": "old"}}}))
     assert main(["run", "--list", "02"]) == 0

@@ -201,8 +201,14 @@ def test_an_ordering_by_a_margin_needs_the_interval_beyond_it():
     assert rules.judge_ordering([-0.01, 0.0, 0.01], 0, "greater", by=-0.03).held is True
 
 
-def test_an_ordering_against_one_number_equals_one_against_its_copies():
-    assert rules.judge_ordering([1, 2, 4], 0.5, "greater") == rules.judge_ordering([1, 2, 4], [0.5] * 3, "greater")
+@pytest.mark.parametrize("number", [0.5, 1.9, 9.0])
+def test_an_ordering_against_one_number_decides_like_one_against_its_copies_and_shows_the_value_itself(number):
+    alone = rules.judge_ordering([1.5, 2, 2.5], number, "greater")
+    copies = rules.judge_ordering([1.5, 2, 2.5], [number] * 3, "greater")
+    assert (alone.held, alone.against) == (copies.held, copies.against)
+    assert alone.value == pytest.approx(2)
+    assert alone.interval == pytest.approx(tuple(end + number for end in copies.interval))
+    assert (f"{number:g}" in alone.note) == (alone.held is False)
 
 
 def test_an_ordering_of_fewer_than_three_seeds_is_undecided_but_shows_its_values():

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ast
 import functools
-import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from logging import INFO
 from pathlib import Path
@@ -55,18 +54,6 @@ DEFAULTS: dict[str, Any] = {
     "records": "",
 }
 """The run config as ``pyproject.toml`` sets it; ``deploy/README.md`` says what each means."""
-SPLITS = (
-    "iid",
-    "quantity_skew",
-    "label_swap",
-    "rotation",
-    "majority_class",
-    "paired_majority",
-    "class_subsets",
-    "dirichlet",
-    "cluster_classes",
-)
-MEANS = {"update": "update", "labels": "labels", "updates": "collude"}
 
 
 def calls(text: str, what: str) -> list[tuple[str, dict[str, Any]]]:
@@ -97,8 +84,8 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
     ((split, options),) = calls(given["partition"], "partition")
     ((optimizer, training),) = calls(given["training"], "training")
     ((name, layers),) = calls(given["network"], "network")
-    if split not in SPLITS:
-        raise ValueError(f"partition is {split!r}: choose one of {', '.join(SPLITS)}")
+    if split not in partition.SPLITS:
+        raise ValueError(f"partition is {split!r}: choose one of {', '.join(partition.SPLITS)}")
     if given["clients"] < 1:
         raise ValueError(f"clients is {given['clients']}: a run needs at least 1")
     data = datasets.load(given["dataset"])
@@ -128,17 +115,14 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
 
 
 def _attack(text: str) -> Attack | None:
-    """Read an attack, e.g. ``minus_grad(clients=(0, 1))``; its first parameter says what it changes."""
+    """Read an attack, e.g. ``minus_grad(clients=(0, 1))``."""
     if not text:
         return None
     ((name, settings),) = calls(text, "attack")
-    function: Callable[..., Any] | None = getattr(attacks, name, None)
-    first = next(iter(inspect.signature(function).parameters)) if inspect.isfunction(function) else ""
-    if first not in MEANS or name.startswith("_") or "clients" not in settings:
-        raise ValueError(f"attack is {text!r}: name a function of cflib.attacks and its clients=(0, 1)")
-    clients = settings.pop("clients")
-    assert function is not None
-    return Attack(clients=clients, **{MEANS[first]: partial(function, **settings) if settings else function})
+    if name not in attacks.MEANS or "clients" not in settings:
+        raise ValueError(f"attack is {text!r}: name one of {', '.join(attacks.MEANS)} and its clients=(0, 1)")
+    clients, function = settings.pop("clients"), getattr(attacks, name)
+    return Attack(clients=clients, **{attacks.MEANS[name]: partial(function, **settings) if settings else function})
 
 
 def settle(data: str) -> None:
