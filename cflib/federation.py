@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cflib.arrays import IntArray
 from cflib.datasets import Dataset
-from cflib.partition import Partition, transform_images, transform_labels
+from cflib.dealing import Partition, transform_images, transform_labels
 
 Images = NDArray[np.uint8]
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cflib import partition
-from cflib.partition import VEHICLES_AND_ANIMALS, Partition, transform_images, transform_labels
+from cflib.dealing import Partition, transform_images, transform_labels
+from cflib.partition import VEHICLES_AND_ANIMALS
 
 MNIST = (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949)
 MNIST_TEST = (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)

@@ -15,7 +15,8 @@ from numpy.random import Generator as Rng
 from numpy.typing import ArrayLike
 
 from cflib.datasets import Dataset
-from cflib.partition import Partition, class_subsets
+from cflib.dealing import Partition
+from cflib.partition import class_subsets
 
 TAKEN = 2100
 VALIDATION = 0.2  # share of what is taken that the code sets aside for validation
