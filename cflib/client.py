@@ -39,11 +39,18 @@ class Attack:
 
 
 def perform(
-    job: Job, data: ClientData, network: Network, training: Training, *, seed: int, attack: Attack | None = None
+    job: Job,
+    data: ClientData,
+    network: Network,
+    training: Training,
+    *,
+    seed: int,
+    attack: Attack | None = None,
+    chosen: int | None = None,
 ) -> Reply:
-    """Do one job: choose a model if several came, then train, describe or evaluate."""
+    """Do one job: choose a model if several came (and the choice is not known), then train, describe or evaluate."""
     engine = trainer(network, replace(training, **job.settings) if job.settings else training)
-    chosen = _choose(job, data, engine)
+    chosen = choose(job, data, engine) if chosen is None else chosen
     start = job.models[chosen]
     if job.task == "evaluate":
         result = engine.evaluate(start, data.test_images, data.test_labels)
@@ -100,7 +107,8 @@ def _fits(reply: Reply, job: Job) -> bool:
     return 0 <= reply.chosen < len(job.models) and shapes == [np.shape(array) for array in job.models[reply.chosen]]
 
 
-def _choose(job: Job, data: ClientData, engine: Trainer) -> int:
+def choose(job: Job, data: ClientData, engine: Trainer) -> int:
+    """Return which of the job's models the client takes: that of the lowest training loss or highest test accuracy."""
     if len(job.models) == 1:
         return 0
     if job.choose == "loss":

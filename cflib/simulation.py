@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cflib.arrays import IntArray, Weights
-from cflib.client import Attack, conspire, perform
+from cflib.client import Attack, choose, conspire, perform
 from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Job, Reply
 from cflib.recall import Recall, fingerprint
-from cflib.training import Evaluation, Trainer, Training, trainer
+from cflib.training import EVALUATION_BATCH, Evaluation, Trainer, Training, trainer
 
 DROPOUT = 103  # marks the stream of random numbers that decides who falls silent
-CHUNK = 1000  # images of the server's test set scored at once; fixed, so that sums do not depend on the workers
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ class Attendance:
 def score(models: Sequence[Weights], federation: Federation, engine: Trainer, pool: Executor) -> list[Evaluation]:
     """Evaluate models on the server's own test data, in fixed pieces, so that the sums do not depend on the pool."""
     images, labels = federation.server()
-    pieces = [(m, slice(low, low + CHUNK)) for m in range(len(models)) for low in range(0, len(labels), CHUNK)]
+    size = EVALUATION_BATCH
+    pieces = [(m, slice(low, low + size)) for m in range(len(models)) for low in range(0, len(labels), size)]
     found = pool.map(lambda piece: engine.evaluate(models[piece[0]], images[piece[1]], labels[piece[1]]), pieces)
     totals: list[Evaluation | None] = [None] * len(models)
     for (m, _), result in zip(pieces, found, strict=True):
@@ -91,6 +91,7 @@ class Simulation:
         self.clients = [federation.client(i) for i in range(federation.n_clients)]
         self.workers = workers or len(os.sched_getaffinity(0))
         self.pool = ThreadPoolExecutor(self.workers, thread_name_prefix="client")
+        self._choices: dict[int, tuple[Job, int]] = {}
 
     def present(self, round: int) -> IntArray:
         """Return the ids of the clients that can be asked in this round."""
@@ -135,4 +136,15 @@ class Simulation:
         return reply
 
     def _work(self, job: Job) -> Reply:
-        return perform(job, self.clients[job.client], self.network, self.training, seed=self.seed, attack=self.attack)
+        data, usual = self.clients[job.client], (self.network, self.training)
+        return perform(job, data, *usual, seed=self.seed, attack=self.attack, chosen=self._choice(job))
+
+    def _choice(self, job: Job) -> int:
+        """Let the client choose; asked again about the same models, to train after an evaluation, it remembers."""
+        if len(job.models) == 1:
+            return 0
+        before, chosen = self._choices.get(job.client, (None, 0))
+        if before is None or before.models is not job.models or before.choose != job.choose:
+            chosen = choose(job, self.clients[job.client], trainer(self.network, self.training))
+            self._choices[job.client] = job, chosen
+        return chosen

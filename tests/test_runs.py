@@ -235,6 +235,21 @@ def test_ifca_sorts_most_clients_into_groups():
     assert record.rounds["adjusted_rand"].iloc[-1] > 0.3
 
 
+def test_a_client_asked_again_about_the_same_models_remembers_its_choice():
+    spec = digits_run(methods.ifca(2))
+    runtime = Simulation(spec.federation, spec.network, spec.training, seed=0)
+    models = tuple(initial_weights(spec.network, seed) for seed in (0, 1))
+    first, other = (runtime.map([Job(0, 1, "evaluate", pair, "loss")])[0].chosen for pair in (models, models[::-1]))
+    assert other == 1 - first  # the same model, at another place
+    before = runtime.map([Job(0, 1, "evaluate", models, "loss")])[0]
+    runtime.clients[0] = runtime.clients[9]  # whose own choice would differ
+    again, anew = (
+        runtime.map([Job(0, 2, "train", pair, "loss")])[0].chosen for pair in (models, models[:1] + models[1:])
+    )
+    runtime.close()
+    assert (before.chosen, again, anew) == (first, first, 1 - first)
+
+
 def test_clustering_beats_one_model_for_all_on_separated_groups():
     one, three = compute(digits_run(rounds=5)), compute(digits_run(EXPECTED["oracle"][0], rounds=5))
     assert three.rounds["accuracy_received"].iloc[-1] > one.rounds["accuracy_received"].iloc[-1] + 0.05
