@@ -234,3 +234,13 @@ def test_the_published_table_has_its_cells():
     assert len(table) == 3 * 2 * 4 * 6
     assert table.loc[("mnist", 30, "overlapping imbalanced", "MS"), "ami"] == 0.94
     assert table.loc[("cifar10", 15, "separate balanced", "HDB"), "homogeneity"] == 0.7691
+
+
+def test_the_archive_has_the_cells_of_the_table_and_the_baseline():
+    archive, table = shots.archived_runs(), shots.published_table()
+    assert len(archive) == len(table) + 3 * 2 * 4
+    assert set(table.index) <= set(archive.index)
+    assert archive.loc[("mnist", 15, "separate balanced", "SCL")].tolist() == [22, 6, 0.6826, 0.2093]
+    unsplit = archive.xs("BNC", level="algorithm")
+    assert unsplit["shot"].isna().all()
+    assert (unsplit["clusters"] == 1).all()

@@ -161,21 +161,23 @@ def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -
 
     ``settled`` says that clusters once made stay: rounds up to ``first`` that were not run count as the last one.
     ``pf1`` and ``gf1`` are the means over clients and rounds of the F1 on own and on the server's test data, ``gap``
-    their distance (eq. 5), ``gf1_lagging`` that of the models of one round before, the first of which is untrained
-    (O-24), ``shot`` the first round with more than one cluster (NaN: none).
+    their distance (eq. 5); the two that lag take the general F1 of the models of one round before, the first of which
+    is untrained (O-24). ``shot`` is the first round with more than one cluster (NaN: none).
     """
     early, divided = rounds[rounds["round"] <= first], rounds.loc[rounds["clusters"] > 1, "round"]
     missing = first - len(rounds) if settled and len(divided) else 0
     weights = np.append(np.ones(len(early) - 1), 1 + max(0, missing))
     pf1, gf1 = float(rounds["f1_received"].mean()), float(rounds["f1_general"].mean())
+    lagging = float(np.mean([GUESS, *rounds["f1_general"].iloc[:-1]]))
     return {
         **{name: float(np.average(early[column], weights=weights)) for name, column in SCORES.items()},
         **{name: float(np.average(early[name], weights=weights)) for name in ("completeness", "rand")},
         "ari_all": float(rounds["adjusted_rand"].mean()),
         "pf1": pf1,
         "gf1": gf1,
-        "gf1_lagging": float(np.mean([GUESS, *rounds["f1_general"].iloc[:-1]])),
+        "gf1_lagging": lagging,
         "gap": metrics.learning_gap(pf1, gf1),
+        "gap_lagging": metrics.learning_gap(pf1, lagging),
         "shot": float(divided.min()) if len(divided) else np.nan,
         "clusters": float(rounds["clusters"].iloc[-1]),
         "ari_final": float(rounds["adjusted_rand"].iloc[-1]),
@@ -184,10 +186,23 @@ def summarise(rounds: pd.DataFrame, *, first: int = 50, settled: bool = False) -
 
 def published_table() -> pd.DataFrame:
     """Return table I of paper 004 by data set, number of clients, split and algorithm, e.g. "separate balanced"."""
-    table = pd.read_csv(folder("reference", "CFLIB_REFERENCE") / "ocfl_table1.csv")
+    return _reference("ocfl_table1.csv")[list(SCORES)]
+
+
+def archived_runs() -> pd.DataFrame:
+    """Return what paper 004 does not print but its authors' archive has, for the same cells and the baseline.
+
+    ``shot`` is the first round with more than one cluster (NaN: none), ``clusters`` their number at the end; ``pf1``
+    and ``gf1`` are means over clients and rounds.
+    """
+    return _reference("ocfl_archive.csv")[["shot", "clusters", "pf1", "gf1"]]
+
+
+def _reference(name: str) -> pd.DataFrame:
+    table = pd.read_csv(folder("reference", "CFLIB_REFERENCE") / name)
     overlap = table["overlap"].map({True: "overlapping", False: "separate"})
     split = overlap + " " + table["balance"].map({True: "balanced", False: "imbalanced"})
-    return table.assign(split=split).set_index(["dataset", "clients", "split", "algorithm"])[list(SCORES)]
+    return table.assign(split=split).set_index(["dataset", "clients", "split", "algorithm"]).sort_index()
 
 
 def temperature_shape(temperatures: ArrayLike) -> dict[str, bool]:
