@@ -119,7 +119,7 @@ def curve(
     x = np.asarray(rounds)
     (line,) = ax.plot(x, values.mean(axis=0), label=label, color=colour, **options)
     if len(values) > 1 and (len(values) < 10 if each is None else each):
-        ax.plot(x, values.T, color=line.get_color(), alpha=0.5, linewidth=0.8)
+        ax.plot(x, values.T, color=line.get_color(), linestyle=line.get_linestyle(), alpha=0.5, linewidth=0.8)
         ax.fill_between(x, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.1, linewidth=0)
     elif len(values) > 1:
         bands = [confidence_interval(column) for column in values.T]

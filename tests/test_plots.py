@@ -20,3 +20,10 @@ def test_few_runs_are_lines_and_many_an_interval(runs, each, lines, bands):
     plots.curve(ax, range(4), np.random.default_rng(0).normal(size=(runs, 4)), label="a", each=each)
     assert (len(ax.lines), len(ax.collections)) == (lines, bands)
     assert ax.get_legend_handles_labels()[1] == ["a"]
+
+
+def test_single_runs_have_the_line_style_of_their_mean():
+    _, ax = plots.panels()
+    plots.curve(ax, range(4), np.random.default_rng(0).normal(size=(3, 4)), label="a", linestyle=":")
+    plots.curve(ax, range(4), np.random.default_rng(1).normal(size=(3, 4)), label="b")
+    assert [line.get_linestyle() for line in ax.lines] == [":"] * 4 + ["-"] * 4
