@@ -31,16 +31,17 @@ class Training:
 
     ``momentum`` belongs to the optimizer "momentum"; Adam and Nadam use Keras's constants. The learning rate is
     multiplied by ``decay ** round``. ``steps`` fixes the number of batches an epoch: the data is cut short or passed
-    through again, in a new order. ``l2`` adds ``l2 * sum(w ** 2)`` over the kernels to the loss that is descended (not
-    to the one reported). With ``ema`` a moving average of the weights, of this momentum, replaces them at the end.
-    Values out of range raise ``ValueError``.
+    through again, in a new order. With ``batch_size=None`` an epoch is one pass instead, in batches of ceil(n / steps)
+    of the client's n samples, so at most ``steps`` of them: what Keras does if only the steps are given. ``l2`` adds
+    ``l2 * sum(w ** 2)`` over the kernels to the loss that is descended (not to the one reported). With ``ema`` a moving
+    average of the weights, of this momentum, replaces them at the end. Values out of range raise ``ValueError``.
     """
 
     optimizer: Literal["sgd", "momentum", "adam", "nadam"] = "sgd"
     learning_rate: float = 0.01
     momentum: float = 0.9
     epochs: int = 1
-    batch_size: int = 10
+    batch_size: int | None = 10
     drop_remainder: bool = False
     l2: float = 0.0
     ema: float | None = None
@@ -50,6 +51,8 @@ class Training:
     def __post_init__(self) -> None:
         if self.optimizer not in _KEPT:
             raise ValueError(f"optimizer {self.optimizer!r} is unknown: choose one of {', '.join(_KEPT)}")
+        if self.batch_size is None and self.steps is None:
+            raise ValueError("batch_size is None without steps: give one of them, or both")
         values = {name: value for name, value in asdict(self).items() if value is not None}
         for names, valid, remedy in _RANGES:
             for name in names & values.keys():
@@ -257,14 +260,16 @@ def _call(function: Any, network: Network, weights: Weights, *arguments: Any) ->
 
 def _batches(training: Training, n: int, origin: np.random.SeedSequence, client: int) -> tuple[IntArray, IntArray]:
     """The samples in the order in which they are met, and where each batch begins and the last one ends."""
-    size = training.batch_size
+    size, steps = training.batch_size, training.steps
+    if size is None:
+        size, steps = math.ceil(n / (steps or 1)), None  # one pass
     full = n // size if training.drop_remainder else math.ceil(n / size)
     if full == 0:
         raise ValueError(f"client {client} has {n} samples, less than a batch of {size}: keep the remainder")
     rng = np.random.default_rng(origin)
     orders, lengths = [], []
     for _ in range(training.epochs):
-        missing = training.steps or full
+        missing = steps or full
         while missing > 0:
             taken = min(missing, full)
             orders.append(rng.permutation(n)[: taken * size])

@@ -10,7 +10,7 @@ import pytest
 from cflib import choices, methods
 from cflib.distances import trusted_distance, trusted_distances
 from cflib.records import Store
-from cflib.studies.readings import compare_readings, read_distances, readings
+from cflib.studies.readings import compare_exponents, compare_readings, read_distances, readings
 from tests.test_runs import digits_run
 
 KERNEL, BIAS, STATISTIC = np.ones((2, 2)), np.ones(2), np.ones(2)
@@ -62,3 +62,17 @@ def test_a_run_is_measured_round_by_round_and_read_the_second_time(tmp_path, mon
     assert (table["largest gap"] > 0).all()
     monkeypatch.setattr("cflib.studies.readings.follow", None)
     assert readings(spec, store=store).equals(table)
+
+
+def test_exponents_are_compared_on_the_same_distances_by_hand():
+    # Clients 0, 1 and 2, 3 are the true pairs. In the last round similarities are 1 and 3/4 within them, 0 and thrice
+    # 1/2 between them; only a root lifts the halves so far that all four are one community. The first round is clear.
+    clear, close = np.zeros((4, 4)), np.zeros((4, 4))
+    clear[np.triu_indices(4, 1)] = [0, 2, 2, 2, 2, 0.5]
+    close[np.triu_indices(4, 1)] = [0, 4, 2, 2, 2, 1]
+    table = compare_exponents([clear + clear.T, close + close.T], [0, 0, 1, 1], (0.5, 1, 3)).set_index("exponent")
+    assert table["ARI"].tolist() == [0, 1, 1]
+    assert table["rounds with other communities"].tolist() == [1, 0, 0]
+    assert table["contrast"][1] == pytest.approx(7 / 8 - 3 / 8)
+    assert table["mean similarity"][1] == pytest.approx(13 / 24)
+    assert table["contrast"][3] == pytest.approx((1 + 27 / 64) / 2 - 3 / 32)

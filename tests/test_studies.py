@@ -11,11 +11,23 @@ from cflib import datasets, methods, partition
 from cflib.experiment import Measures, Run
 from cflib.federation import Federation
 from cflib.models import Network
+from cflib.protocol import Schedule
 from cflib.records import Store
 from cflib.runs import models_after, run
-from cflib.studies.arms import by_arm, client_accuracies, cluster_accuracies, states
+from cflib.simulation import Attendance
+from cflib.studies.arms import (
+    TASKS,
+    by_arm,
+    by_round,
+    chronicle,
+    client_accuracies,
+    cluster_accuracies,
+    generic_accuracies,
+    prolonged,
+    states,
+)
 from cflib.studies.parts import covers, seeds_there
-from cflib.training import Training
+from cflib.training import Training, trainer
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +81,46 @@ def test_states_are_those_of_the_run_itself(spec, tmp_path, monkeypatch):
     assert [state.round for state in found] == [0, 1, 2]
     (model,), _ = models_after(spec, store=Store(tmp_path), progress=False)
     assert all(np.array_equal(a, b) for a, b in zip(found[-1].models[0], model, strict=True))
+
+
+@pytest.mark.parametrize("method", [methods.fedavg(), methods.oracle([0, 1, 1, 0])], ids=["fedavg", "oracle"])
+def test_a_run_that_goes_on_from_another_ends_like_one_that_was_never_interrupted(spec, method, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLIB_CHECKPOINTS", str(tmp_path))
+    first = replace(spec, method=method, schedule=Schedule(share=0.5, per="cluster"))
+    rest = replace(first, rounds=4, start=(first, 2))
+    options = {"store": Store(tmp_path), "progress": False}
+    before, after = run(first, snapshots=[2], **options), run(rest, **options)
+    both, whole = prolonged(before, after), run(replace(first, rounds=4), **options)
+    assert both.labels.tolist() == whole.labels.tolist()
+    assert np.array_equal(client_accuracies(both), client_accuracies(whole))
+    assert both.rounds["round"].tolist() == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="the first run ends with round 4, the other begins with 3"):
+        prolonged(whole, after)
+
+
+def test_a_chronicle_tells_who_was_there_what_they_did_and_which_models_are_the_same(spec):
+    away = Attendance(leaves={0: 1, 3: 1}, returns={0: 2, 3: 2})
+    lived = replace(spec, method=methods.oracle([0, 1, 1, 0]), rounds=3, attendance=away)
+    history = states(lived)
+    told = chronicle(lived, history)
+    assert by_round(told, "there").tolist() == [[True] * 4, [False, True, True, False], [True] * 4]
+    assert [[TASKS[task] for task in row] for row in by_round(told, "task")][1] == ["none", "train", "train", "none"]
+    assert by_round(told, "cluster").tolist() == [[0, 1, 1, 0]] * 3
+    assert set(told["clusters"]) == {2}
+    assert not told["stopped"].any()
+    model, sent = by_round(told, "model"), by_round(told, "sent")
+    assert model[0, 0] == model[0, 3] == model[1, 0] != model[2, 0]
+    assert len(set(model[:, 1])) == 3
+    assert sent[1].tolist() == [0, model[0, 1], model[0, 1], 0]
+    assert np.array_equal(sent[2], model[1])
+    assert np.array_equal(by_round(told, "received"), model)
+
+
+def test_a_generic_model_is_tested_beside_the_best_of_those_it_is_made_of(spec):
+    end = states(replace(spec, method=methods.oracle([0, 1, 1, 0])))[-1]
+    engine, data = trainer(spec.network, spec.training), spec.federation.server()
+    found = generic_accuracies(end, engine, {(0, 1): data, (1,): data})
+    single = [engine.evaluate(model, *data).accuracy for model in end.models]
+    assert found["best single"].tolist() == [max(single), single[1]]
+    mean = [(a + b) / 2 for a, b in zip(*end.models, strict=True)]
+    assert found["generic model"].tolist() == pytest.approx([engine.evaluate(mean, *data).accuracy, single[1]])

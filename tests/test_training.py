@@ -91,6 +91,9 @@ def test_one_step_of_softmax_regression_equals_the_formula():
         ({"steps": 5}, [10, 10, 5, 10, 10]),
         ({"steps": 4, "drop_remainder": True}, [10, 10, 10, 10]),
         ({"batch_size": 40}, [25]),
+        ({"batch_size": None, "steps": 3}, [9, 9, 7]),
+        ({"batch_size": None, "steps": 10, "epochs": 2}, [3, 3, 3, 3, 3, 3, 3, 3, 1] * 2),
+        ({"batch_size": None, "steps": 40}, [1] * 25),
     ],
 )
 def test_batches_follow_the_settings(settings, sizes):
@@ -107,6 +110,17 @@ def test_batches_follow_the_settings(settings, sizes):
     assert result.loss == pytest.approx(loss, rel=1e-5)
     for ours, theirs in zip(result.weights, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "size", "batches"), [(5000, 162, 31), (6490, 210, 31), (1135, 37, 31), (20, 1, 20)])
+def test_without_a_batch_size_every_client_passes_once_an_epoch_through_its_own_samples(n, size, batches):
+    order, bounds = _batches(Training(epochs=2, batch_size=None, steps=31), n, np.random.SeedSequence(0), 0)
+    last = n - (batches - 1) * size
+    assert np.diff(bounds).tolist() == [*[size] * (batches - 1), last] * 2
+    assert sorted(order[:n]) == sorted(order[n:]) == list(range(n))
+    if n == 5000:
+        given_size = Training(epochs=2, batch_size=162, steps=31)
+        assert np.array_equal(order, _batches(given_size, n, np.random.SeedSequence(0), 0)[0])
 
 
 @given(
@@ -411,6 +425,7 @@ def test_evaluation_data_is_checked():
         ({"epochs": 0}, "epochs is 0: use a whole number >= 1"),
         ({"batch_size": 1.5}, "batch_size is 1.5"),
         ({"steps": 0}, "steps is 0"),
+        ({"batch_size": None}, "batch_size is None without steps: give one of them, or both"),
         ({"momentum": 1}, "momentum is 1: use a number from 0 to below 1"),
         ({"ema": -0.1}, "ema is -0.1"),
         ({"l2": -1}, "l2 is -1: use a number >= 0"),

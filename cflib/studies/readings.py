@@ -2,7 +2,7 @@
 
 The distance divides by the norms of one client's layers, so d(i, j) and d(j, i) differ (L-2), and the paper does not
 say whether the statistics of batch normalisation are layers (L-14). Would another reading have found other communities
-among the very same models?
+among the very same models? And would another exponent than the cube, among the very same distances (L33)?
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from cflib import choices
 from cflib.arrays import FloatArray, IntArray, Weights
-from cflib.distances import cross_trusted_distances, trusted_distances
+from cflib.distances import cross_trusted_distances, to_similarity, trusted_distances
 from cflib.experiment import Run
 from cflib.metrics import adjusted_rand
 from cflib.records import Store
+from cflib.rules import final
 from cflib.studies.arms import follow
 from cflib.studies.tables import kept_table
 
@@ -71,6 +73,33 @@ def readings(spec: Run, *, store: Store | None = None, compute: bool = True) -> 
 
     told = {"readings": spec.specification}
     return kept_table(told, make, n_clients=spec.federation.n_clients, store=store, compute=compute)
+
+
+def compare_exponents(
+    matrices: Sequence[FloatArray], truth: ArrayLike, exponents: Sequence[float], *, usual: float = 3
+) -> pd.DataFrame:
+    """Return a row an exponent of what it makes of a run's distances ``(n, n)``, given in the order of rounds.
+
+    Contrast (mean similarity within true groups minus that between them), mean similarity and ARI of the communities
+    are final; the last column counts the rounds whose communities differ from those of the ``usual`` exponent.
+    """
+    groups = np.asarray(truth)
+    pairs = np.triu_indices(len(groups), 1)
+    within = (groups[:, None] == groups)[pairs]
+    familiar = [choices.communities(distances, power=usual) for distances in matrices]
+    rows = []
+    for power in exponents:
+        values = np.array([to_similarity(distances, power=power)[pairs] for distances in matrices])
+        labels = [choices.communities(distances, power=power) for distances in matrices]
+        scores = {
+            "contrast": values[:, within].mean(axis=1) - values[:, ~within].mean(axis=1),
+            "mean similarity": values.mean(axis=1),
+            "ARI": [adjusted_rand(groups, found) for found in labels],
+        }
+        others = sum(not np.array_equal(*both) for both in zip(labels, familiar, strict=True))
+        rows.append({"exponent": power, **{name: float(final(score)) for name, score in scores.items()}})
+        rows[-1]["rounds with other communities"] = others
+    return pd.DataFrame(rows)
 
 
 def _mirrored(distances: FloatArray) -> FloatArray:
