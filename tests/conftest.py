@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", deadline=None, derandomize=True)  # the same examples, however busy the machine
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="module")

@@ -52,34 +52,29 @@ def assert_convex(weights, shape):
 
 
 @from_tables
-@settings(deadline=None)
 @given(table=shares)
 def test_rows_of_a_table_become_convex_weights(rule, table):
     assert_convex(rule(table), table.shape)
 
 
 @from_labels
-@settings(deadline=None)
 @given(labels=partitions)
 def test_labels_become_convex_weights(rule, labels):
     assert_convex(rule(labels), (len(labels), labels.max() + 1))
 
 
 @from_tables
-@settings(deadline=None)
 @given(table=shares, data=st.data())
 def test_renaming_clients_permutes_the_rows(rule, table, data):
     order = data.draw(st.permutations(range(len(table))))
     assert np.array_equal(rule(table[order]), rule(table)[order])
 
 
-@settings(deadline=None)
 @given(table=tables)
 def test_one_neighbour_is_the_nearest(table):
     assert np.array_equal(weighted_nearest(table, k=1), nearest(table))
 
 
-@settings(deadline=None)
 @given(table=tables, k=st.integers(1, 8), beta=st.floats(0, 10))
 def test_weighted_nearest_is_a_softmax_over_the_k_nearest(table, k, beta):
     for row, weights in zip(table, weighted_nearest(table, k=k, beta=beta), strict=True):
@@ -89,7 +84,6 @@ def test_weighted_nearest_is_a_softmax_over_the_k_nearest(table, k, beta):
         np.testing.assert_allclose(weights, expected, atol=1e-12)
 
 
-@settings(deadline=None)
 @given(table=shares, offset=st.integers(0, 1000))
 def test_weighted_nearest_depends_on_differences_of_distances_only(table, offset):
     np.testing.assert_allclose(weighted_nearest(table + offset, k=9), weighted_nearest(table, k=9), rtol=1e-9)
@@ -163,7 +157,7 @@ def test_without_core_clients_every_newcomer_is_flagged():
     assert labels.dtype == np.int64
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_a_newcomer_equal_to_a_clustered_client_gets_its_label(seed):
     vectors = np.random.default_rng(seed).normal(size=(20, 2))

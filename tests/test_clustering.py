@@ -117,7 +117,7 @@ def test_clear_groups_are_found_and_numbered_in_order_of_first_client(method):
 
 
 @every_method
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(order=st.permutations(range(24)))
 def test_renaming_clients_permutes_the_labels(method, order):
     assert np.array_equal(method(three_groups()[order]), renumber(TRUTH[order]))
@@ -163,7 +163,7 @@ def test_importing_the_module_loads_no_heavy_library():
 
 
 @both_backends
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=seeds, n=st.integers(1, 40), resolution=st.sampled_from([0.3, *RESOLUTIONS, 2.5]), loops=st.booleans())
 def test_louvain_is_the_partition_the_library_finds(backend, seed, n, resolution, loops):
     rng = np.random.default_rng(seed)
@@ -221,7 +221,7 @@ def test_ten_equal_clients_are_alone_with_self_loops_and_together_without(backen
 
 
 @both_backends
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=seeds, n=st.integers(3, 20), resolution=st.sampled_from([0.6, 1.0, 1.4]))
 def test_raw_and_normalised_similarities_give_the_same_communities(backend, seed, n, resolution):
     distances = between(np.random.default_rng(seed).normal(size=(n, 3)))
@@ -313,7 +313,7 @@ def test_the_resolutions_are_the_21_values_from_a_half_to_three_halves():
 
 
 @both_backends
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=seeds, n=st.integers(1, 25))
 def test_the_agreement_matrix_counts_common_communities(backend, seed, n):
     affinity = random_affinity(n, np.random.default_rng(seed))
@@ -419,7 +419,7 @@ def test_hdbscan_calls_a_single_even_group_noise(distance):
 # Density and linkage methods against scikit-learn and scipy
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(seed=seeds, n=st.integers(7, 20))
 def test_vector_methods_find_what_scikit_learn_finds(seed, n):
     rng = np.random.default_rng(seed)
@@ -435,7 +435,7 @@ def test_vector_methods_find_what_scikit_learn_finds(seed, n):
         assert np.array_equal(ours, renumber(theirs.fit(vectors).labels_)), name
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=seeds, n=st.integers(5, 30))
 def test_matrix_methods_find_what_scikit_learn_and_scipy_find(seed, n):
     distances = between(np.random.default_rng(seed).normal(size=(n, 3)))

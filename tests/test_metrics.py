@@ -41,7 +41,7 @@ def _no_warnings():
 
 
 @every_score
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pair=partitions)
 def test_scores_are_finite_bounded_and_one_for_equal_partitions(score, pair):
     truth, labels = pair
@@ -50,7 +50,7 @@ def test_scores_are_finite_bounded_and_one_for_equal_partitions(score, pair):
 
 
 @every_score
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pair=partitions, seed=st.integers(0, 99))
 def test_scores_depend_neither_on_names_nor_on_the_order_of_clients(score, pair, seed):
     truth, labels = pair
@@ -59,7 +59,7 @@ def test_scores_depend_neither_on_names_nor_on_the_order_of_clients(score, pair,
     assert score(truth[order], renamed[order]) == pytest.approx(score(truth, labels), abs=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(pair=partitions)
 def test_scores_agree_with_scikit_learn_and_with_each_other(pair):
     truth, labels = pair
@@ -176,7 +176,7 @@ def test_singletons_raise_the_published_silhouette_to_one_and_the_standard_one_t
 # Classification
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.integers(1, 30).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 4), min_size=n, max_size=n)] * 2)))
 def test_macro_f1_agrees_with_scikit_learn_and_its_confusion_form(data):
     truth, predictions = data

@@ -73,7 +73,7 @@ def test_no_sample_is_trained_on_and_tested_with(name):
 
 
 @pytest.mark.parametrize("name", [name for name in SPLITS if name != "cluster_classes"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(n_clients=st.integers(5, 20), seed=st.integers(0, 50))
 def test_clients_share_no_samples(name, n_clients, seed):
     made = split(name, seed, n_clients=n_clients, test_labels=TESTS)

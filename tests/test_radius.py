@@ -13,7 +13,7 @@ from cflib.studies.radius import best_interval, radius_scores, true_interval
 GROUPS = [0, 0, 0, 1, 1, 1]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-9, 9), min_size=12, max_size=12))
 def test_dbscan_finds_the_truth_within_the_interval_and_not_outside(numbers):
     rows = np.array(numbers, dtype=float).reshape(6, 2)

@@ -493,7 +493,7 @@ def test_raw_html_can_neither_run_nor_load(attack: str) -> None:
 
 
 @given(st.text(alphabet="ab$*_`[](){}<>#|\\^&!\n \"'=1", max_size=60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_gives_a_well_formed_page(text: str) -> None:
     Page(prose.render(text))
 

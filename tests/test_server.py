@@ -449,7 +449,7 @@ ALL = {name: make for name, make in methods.ROWS.items() if name != "oracle"}
 
 @pytest.mark.parametrize("name", ALL)
 @given(seed=st.integers(0, 50))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_labels_are_a_partition_with_a_model_a_cluster_after_every_round(name, seed):
     rng = np.random.default_rng(seed)
     targets = rng.normal(size=(7, 3)) * 3
