@@ -25,10 +25,11 @@ from cflib.simulation import Simulation
 from cflib.studies.shots import split_later, summarise, together, whole
 from cflib.studies.tables import kept_table
 
-GRID = tuple(product((-0.5, -0.25, 0.25), (0.5, 0.75)))
+GRID = tuple(product((-0.25, 0.25), (0.5, 0.75, 0.9)))
 """Pairs tried for Sattler's e1 and e2, as shares of the way that ``between`` goes.
 
 With e1 below the norm of the mean update a split waits until that norm has fallen; above it, e1 never holds one back.
+The higher e2, the sooner splitting ends; at 1, the largest norm of all clients when splits begin, none would.
 """
 
 
