@@ -20,6 +20,7 @@ from cflib.arrays import FloatArray, IntArray, Weights, flatten, unflatten
 from cflib.backend import load_tensorflow
 from cflib.metrics import accuracy_of_confusion, macro_f1_of_confusion
 from cflib.models import Network, generators, template
+from cflib.optimizers import KEPT, updated
 
 EVALUATION_BATCH = 500
 _compiling = threading.Lock()  # tracing uses Keras's global tables
@@ -49,8 +50,8 @@ class Training:
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in _KEPT:
-            raise ValueError(f"optimizer {self.optimizer!r} is unknown: choose one of {', '.join(_KEPT)}")
+        if self.optimizer not in KEPT:
+            raise ValueError(f"optimizer {self.optimizer!r} is unknown: choose one of {', '.join(KEPT)}")
         if self.batch_size is None and self.steps is None:
             raise ValueError("batch_size is None without steps: give one of them, or both")
         values = {name: value for name, value in asdict(self).items() if value is not None}
@@ -178,7 +179,9 @@ def _compiled_run(network: Network, training: Training) -> Any:
         if training.l2 > 0:
             pairs = zip(gradients, weights, strict=True)
             gradients = [g + (2 * training.l2 * factor) * w if len(w.shape) > 1 else g for g, w in pairs]
-        weights, slots = _updated(tf, training, weights, gradients, slots, rate, tf.cast(step + 1, tf.float32))
+        weights, slots = updated(
+            tf, training.optimizer, training.momentum, weights, gradients, slots, rate, tf.cast(step + 1, tf.float32)
+        )
         return weights, others, slots, tf.reduce_sum(tf.cast(losses, tf.float64))
 
     # Kept as a function of its own: inside the loop, which is a cycle, oneDNN replaces only some of the operations,
@@ -196,7 +199,7 @@ def _compiled_run(network: Network, training: Training) -> Any:
             return step + 1, weights, others, slots, average, total + loss
 
         weights, others = _unpack(network, vector, states)
-        slots = [[tf.zeros_like(w) for w in weights] for _ in range(_KEPT[training.optimizer])] + [[tf.ones(())]]
+        slots = [[tf.zeros_like(w) for w in weights] for _ in range(KEPT[training.optimizer])] + [[tf.ones(())]]
         begin = (tf.constant(0), weights, others, slots, [] if ema is None else weights, tf.zeros((), tf.float64))
         last = tf.shape(bounds)[0] - 1
         _, weights, others, _, average, total = tf.while_loop(lambda step, *_: step < last, body, begin)
@@ -294,28 +297,6 @@ def _check_data(network: Network, images: IntArray, labels: IntArray, *, who: st
     return images, labels.astype(np.int32)
 
 
-def _updated(tf: Any, training: Training, weights: Any, gradients: Any, slots: Any, rate: Any, step: Any) -> Any:
-    """One optimizer step with Keras's formulas; for the first two optimizers gradients come multiplied by the rate."""
-    if training.optimizer == "sgd":
-        return [w - g for w, g in zip(weights, gradients, strict=True)], slots
-    if training.optimizer == "momentum":
-        velocities = [training.momentum * v - g for v, g in zip(slots[0], gradients, strict=True)]
-        return [w + v for w, v in zip(weights, velocities, strict=True)], [velocities, slots[1]]
-    means = [m + (g - m) * (1 - 0.9) for m, g in zip(slots[0], gradients, strict=True)]
-    squares = [s + (tf.square(g) - s) * (1 - 0.999) for s, g in zip(slots[1], gradients, strict=True)]
-    size, product = 1.0 - 0.999**step, slots[2][0]  # the product of Nadam's momenta so far
-    if training.optimizer == "adam":
-        rate = rate * tf.sqrt(size) / (1.0 - 0.9**step)
-        moved = [w - m * rate / (tf.sqrt(s) + 1e-7) for w, m, s in zip(weights, means, squares, strict=True)]
-        return moved, [means, squares, [product]]
-    now, later = 0.9 * (1.0 - 0.5 * 0.96**step), 0.9 * (1.0 - 0.5 * 0.96 ** (step + 1.0))
-    product = product * now
-    old, new = rate * later / (1.0 - product * later), rate * (1.0 - now) / (1.0 - product)
-    parts = zip(weights, gradients, means, squares, strict=True)
-    return [w - (old * m + new * g) / (tf.sqrt(s / size) + 1e-7) for w, g, m, s in parts], [means, squares, [product]]
-
-
-_KEPT = {"sgd": 0, "momentum": 1, "adam": 2, "nadam": 2}  # arrays an optimizer keeps for each array of weights
 _RANGES: list[tuple[set[str], Callable[[Any], bool], str]] = [
     ({"learning_rate", "decay"}, lambda x: 0 < x < math.inf, "use a number > 0"),
     ({"epochs", "batch_size", "steps"}, lambda x: x >= 1 and x == int(x), "use a whole number >= 1"),
