@@ -71,11 +71,14 @@ def heat_map(
     rows: Sequence[Any],
     columns: Sequence[Any],
     *,
-    label: str = "",
+    label: str | None = "",
     texts: ArrayLike | None = None,
     **options: Any,
 ) -> Axes:
-    """Draw a table of numbers as colours, each cell with its number, or its text if given; NaN stays blank."""
+    """Draw a table of numbers as colours, each cell with its number, or its text if given; NaN stays blank.
+
+    Without a label (None) there is no colour bar: one serves panels that share their scale.
+    """
     values = np.asarray(table, dtype=float)
     words = np.asarray(texts if texts is not None else np.vectorize("{:.2f}".format)(values))
     image = ax.imshow(values, aspect="auto", cmap=options.pop("cmap", "viridis"), **options)
@@ -86,8 +89,25 @@ def heat_map(
             ax.text(j, i, str(words[i, j]), ha="center", va="center", color="white" if dark else "black", fontsize=8)
     ax.set_xticks(range(len(columns)), [str(name) for name in columns])
     ax.set_yticks(range(len(rows)), [str(name) for name in rows])
-    colour_bar(ax, image, label)
+    if label is not None:
+        colour_bar(ax, image, label)
     return ax
+
+
+def strips(ax: Axes, scores: ArrayLike, names: Sequence[str], **options: Any) -> Any:
+    """Draw scores ``(names, rounds)`` as one row of colours a name, and return the picture for its colour bar.
+
+    Curves that coincide hide each other; rows do not. Round r fills the axis from r - 0.5 to r + 0.5, which must be
+    above 0 for a logarithmic axis and is.
+    """
+    values = np.asarray(scores, dtype=float)
+    look = {"cmap": "viridis", "vmin": 0, "vmax": 1} | options
+    image = ax.pcolormesh(np.arange(values.shape[1] + 1) + 0.5, np.arange(len(names) + 1), values, **look)
+    for edge in range(1, len(names)):
+        ax.axhline(edge, color="white", linewidth=3)
+    ax.set_yticks(np.arange(len(names)) + 0.5, names)
+    ax.invert_yaxis()
+    return image
 
 
 def segments(ax: Axes, starts: ArrayLike, ends: ArrayLike, names: Sequence[str], *, labels: tuple[str, str]) -> Axes:

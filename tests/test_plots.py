@@ -27,3 +27,22 @@ def test_single_runs_have_the_line_style_of_their_mean():
     plots.curve(ax, range(4), np.random.default_rng(0).normal(size=(3, 4)), label="a", linestyle=":")
     plots.curve(ax, range(4), np.random.default_rng(1).normal(size=(3, 4)), label="b")
     assert [line.get_linestyle() for line in ax.lines] == [":"] * 4 + ["-"] * 4
+
+
+def test_strips_show_every_score_in_its_round():
+    _, ax = plots.panels()
+    scores = np.array([[0.0, 0.5, 1.0], [1.0, 0.25, 0.75]])
+    image = plots.strips(ax, scores, ["KM", "HDB"])
+    assert np.array_equal(image.get_array(), scores)
+    assert ax.get_xlim() == (0.5, 3.5)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["KM", "HDB"]
+    assert ax.get_yticks().tolist() == [0.5, 1.5]
+    assert ax.yaxis_inverted()
+
+
+def test_a_heat_map_without_label_has_no_colour_bar():
+    figure, (first, second) = plots.panels(1, 2)
+    plots.heat_map(first, [[0.1, 0.9]], ["row"], ["a", "b"], label=None)
+    assert len(figure.axes) == 2
+    plots.heat_map(second, [[0.1, 0.9]], ["row"], ["a", "b"])
+    assert len(figure.axes) == 3
