@@ -97,11 +97,11 @@ def heat_map(
 def strips(ax: Axes, scores: ArrayLike, names: Sequence[str], **options: Any) -> Any:
     """Draw scores ``(names, rounds)`` as one row of colours a name, and return the picture for its colour bar.
 
-    Curves that coincide hide each other; rows do not. Round r fills the axis from r - 0.5 to r + 0.5, which must be
-    above 0 for a logarithmic axis and is.
+    Curves that coincide hide each other; rows do not. Round r fills the axis from r - 0.5 to r + 0.5, so that a
+    logarithmic axis has room for the first.
     """
     values = np.asarray(scores, dtype=float)
-    look = {"cmap": "viridis", "vmin": 0, "vmax": 1} | options
+    look: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 1} | options
     image = ax.pcolormesh(np.arange(values.shape[1] + 1) + 0.5, np.arange(len(names) + 1), values, **look)
     for edge in range(1, len(names)):
         ax.axhline(edge, color="white", linewidth=3)
@@ -218,20 +218,23 @@ def vectors(ax: Axes, rows: ArrayLike, *, truth: ArrayLike | None = None, label:
 def embedding(ax: Axes, points: ArrayLike, labels: ArrayLike, *, reach: float | None = None) -> Axes:
     """Draw clients as points in the plane, coloured by group; equal scales, so that distances count.
 
-    Clients of a group too near to each other for numbers of their own are numbered together. With ``reach`` both axes
-    go from minus to plus that far, so that several planes can be compared.
+    Clients of a group too near to each other for numbers of their own are numbered together; a group that lies on
+    another has its numbers on the other side. With ``reach`` both axes go from minus to plus that far, so that several
+    planes can be compared.
     """
     places, groups = np.asarray(points, dtype=float)[:, :2], np.asarray(labels)
     shades = [COLOURS[group % len(COLOURS)] if group >= 0 else "white" for group in groups]
     ax.scatter(places[:, 0], places[:, 1], c=shades, edgecolors="black", s=60, linewidths=0.6)
     width = 2 * reach if reach else np.ptp(places, axis=0).max() or 1.0
-    near = (np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * width) & (groups[:, None] == groups)
+    near = np.linalg.norm(places[:, None] - places, axis=2) < 0.12 * width
     numbered: set[int] = set()
     for client, place in enumerate(places):
-        crowd = [int(other) for other in np.flatnonzero(near[client]) if other not in numbered]
+        crowd = {int(other) for other in np.flatnonzero(near[client] & (groups == groups[client]))} - numbered
         if client in crowd:
-            numbered |= set(crowd)
-            ax.annotate(" ".join(map(str, crowd)), place, xytext=(6, 5), textcoords="offset points", fontsize=7)
+            taken = any(near[client, other] for other in numbered)
+            side = {"xytext": (-6, -10), "ha": "right"} if taken else {"xytext": (6, 5)}
+            ax.annotate(" ".join(map(str, sorted(crowd))), place, textcoords="offset points", fontsize=7, **side)
+            numbered |= crowd
     ax.set_aspect("equal", adjustable="box" if reach else "datalim")
     ax.margins(0.2)
     if reach:

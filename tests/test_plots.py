@@ -46,3 +46,9 @@ def test_a_heat_map_without_label_has_no_colour_bar():
     assert len(figure.axes) == 2
     plots.heat_map(second, [[0.1, 0.9]], ["row"], ["a", "b"])
     assert len(figure.axes) == 3
+
+
+def test_groups_that_lie_on_one_another_are_numbered_on_two_sides():
+    _, ax = plots.panels()
+    plots.embedding(ax, [[0, 0], [0.01, 0], [0, 0.01], [0.01, 0.01], [1, 1]], [0, 0, 1, 1, 2], reach=1.5)
+    assert [(text.get_text(), text.get_ha()) for text in ax.texts] == [("0 1", "left"), ("2 3", "right"), ("4", "left")]
