@@ -82,7 +82,8 @@ def gather(
     addresses = {name: _address(spec) for name, spec in specs.items()}
     read = {address: store.read(address) for address in set(addresses.values()) if isinstance(address, str)}
     found: dict[str | int, Record] = {address: record for address, record in read.items() if record is not None}
-    missing = {addresses[name]: spec for name, spec in specs.items() if addresses[name] not in found and compute(name)}
+    wanted = [name for name in specs if compute(name)]
+    missing = {addresses[name]: specs[name] for name in wanted if addresses[name] not in found}
     with Progress("", sum(spec.rounds - spec.inherited for spec in missing.values()), enabled=progress) as line:
         for number, (address, spec) in enumerate(missing.items(), start=1):
             line.title = f"run {number} of {len(missing)}: {spec.method.name}, seed {spec.seed}"

@@ -13,7 +13,7 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
-from cflib.runs import models_after, run
+from cflib.runs import gather, models_after, run
 from cflib.simulation import Attendance
 from cflib.studies.arms import (
     TASKS,
@@ -26,7 +26,7 @@ from cflib.studies.arms import (
     prolonged,
     states,
 )
-from cflib.studies.parts import covers, seeds_there
+from cflib.studies.parts import Parts, seeds_there
 from cflib.training import Training, trainer
 
 
@@ -57,13 +57,29 @@ def test_seeds_are_counted_from_0_to_the_first_that_one_of_the_names_lacks():
 
 
 def test_a_part_covers_the_runs_that_have_all_its_words():
-    words = ("probe", "five classes", "epochs 5", "seed 0")
-    assert covers(["probe"], *words)
-    assert covers(["two", " probe / seed 0 "], *words)
-    assert covers(["all"], *words)
-    assert not covers(["none"], *words)
-    assert not covers(["five", "probe/seed 1", "probe/epochs 10"], *words)
-    assert not covers([], *words)
+    words = ("probe", "IID", "epochs 5", "seed 0")
+    assert Parts(["probe"]).cover(*words)
+    assert Parts(["two", " probe / seed 0 "]).cover(*words)
+    assert Parts(["all"]).cover(*words)
+    assert not Parts(["none"]).cover(*words)
+    assert not Parts(["five", "probe/seed 1", "probe/epochs 10"]).cover(*words)
+    assert not Parts([]).cover(*words)
+
+
+def test_a_part_that_fits_no_run_is_named_with_the_words_that_do():
+    asked = Parts(["rotaton/seed 0", "rotation/seed 1", "all", "none"])
+    for seed in (0, 1):
+        asked.cover("rotation", f"seed {seed}")
+    with pytest.raises(ValueError, match=r"no run here fits rotaton/seed 0; .* rotation, seed 0, seed 1"):
+        asked.check()
+    Parts(["none"]).check()
+
+
+def test_a_part_whose_runs_are_all_there_fits(spec, tmp_path):
+    store, asked = Store(tmp_path), Parts(["mine"])
+    gather({"mine": spec}, store=store)
+    gather({"mine": spec}, store=store, compute=asked.cover)
+    asked.check()
 
 
 def test_accuracies_come_by_round_and_client_and_by_cluster(spec, tmp_path):

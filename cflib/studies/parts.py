@@ -5,18 +5,35 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 
-def covers(parts: Iterable[str], *words: object) -> bool:
-    """Tell whether the run that these words describe is in one of the parts.
+class Parts:
+    """The parts that were asked for, and whether each of them fits any run: a misspelt one would compute nothing.
 
-    A part names some of a run's words, joined by slashes (as may be words themselves); "all" stands for every run.
+    A part names some of a run's words, joined by slashes (as may be words themselves); "all" stands for every run and
+    "none" for no run.
 
-    >>> covers(["AVG/seed 0"], "AVG", "1.0", "seed 0"), covers(["AVG/seed 0"], "AVG", "1.0", "seed 1"), covers(["all"])
+    >>> some = Parts(["AVG/seed 0", "kernels/WNN"])
+    >>> some.cover("AVG", "1.0", "seed 0"), some.cover("AVG", "1.0", "seed 1"), some.cover("kernels/WNN", "seed 0")
     (True, False, True)
-    >>> covers(["kernels/WNN"], "kernels/WNN", "seed 0"), covers(["kernels/seed 0"], "kernels/WNN", "seed 0")
-    (True, True)
     """
-    told = {"all", *(one for word in words for one in str(word).split("/"))}
-    return any({word.strip() for word in part.split("/")} <= told for part in parts)
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._asked = {name: {word.strip() for word in name.split("/")} for name in names}
+        self._unmet = set(self._asked) - {"all", "none"}
+        self._words: set[str] = set()
+
+    def cover(self, *words: object) -> bool:
+        """Tell whether the run that these words describe is in one of the parts."""
+        told = {one for word in words for one in str(word).split("/")} - {""}
+        fitting = {name for name, words_of in self._asked.items() if words_of <= told | {"all"}}
+        self._words |= told
+        self._unmet -= fitting
+        return bool(fitting)
+
+    def check(self) -> None:
+        """Raise ``ValueError`` for a part that fits none of the runs asked about so far, with the words that do."""
+        if self._unmet:
+            there = ", ".join(sorted(self._words))
+            raise ValueError(f"no run here fits {', '.join(sorted(self._unmet))}; join these by slashes: {there}")
 
 
 def seeds_there(found: Container[object], names: Iterable[tuple[object, ...]], most: int) -> int:

@@ -67,12 +67,12 @@ def gather_probes(
 
     Finished probes are read, others are computed if ``compute`` says so of their name, and left out if not.
     """
-    store, found = store or Store.of(), {}
+    store, found, wanted = store or Store.of(), {}, {name for name in probes if compute(name)}
     with Progress("", len(probes), enabled=progress) as line:
         for number, (name, probe) in enumerate(probes.items(), start=1):
             line.title = f"probe {number} of {len(probes)}: {probe.network.name}, {probe.training.epochs} epochs"
             record = store.read(probe.key)
-            if record is None and compute(name):
+            if record is None and name in wanted:
                 record = _conduct(probe, workers)
                 store.write(record)
             if record is not None:
