@@ -23,6 +23,7 @@ from typing import Any
 
 from cflib.board import Board
 from cflib.execution import environment, fingerprint
+from cflib.files import write_atomically
 from cflib.jobs import Job
 
 MINUTES: Mapping[str, float | None] = {"smoke": 5, "quick": 30, "long": None, "paper": None}
@@ -151,7 +152,7 @@ def _conclude(one: Attempt) -> str | None:
     _signal_groups(one, signal.SIGKILL)
     try:
         if one.complete:
-            _move(one.work / "result.ipynb", one.job.output)
+            write_atomically(one.job.output, (one.work / "result.ipynb").read_bytes())
             one.job.failed.unlink(missing_ok=True)
             return None
         error = _read(one.work / "error.json") or _sudden_death(one)
@@ -160,7 +161,7 @@ def _conclude(one: Attempt) -> str | None:
             lines[0] += f" (cell {cell} of {one.progress.get('cells')})"
         lines += [f"    {line}" for line in error.get("traceback", [])[-12:]]
         if (one.work / "output.ipynb").is_file():
-            _move(one.work / "output.ipynb", one.job.failed)
+            write_atomically(one.job.failed, (one.work / "output.ipynb").read_bytes())
             lines.append(f"  as far as it came: {one.job.failed}")
         return "\n".join(lines)
     finally:
@@ -177,13 +178,6 @@ def _sudden_death(one: Attempt) -> dict[str, Any]:
     log = (one.work / "log.txt").read_text("utf-8", "replace").splitlines()
     why = "killed, often because memory ran out: try --jobs 1 or a smaller preset" if one.process.returncode < 0 else ""
     return {"name": "ProcessEnded", "message": why or f"exit code {one.process.returncode}", "traceback": log}
-
-
-def _move(made: Path, wanted: Path) -> None:
-    wanted.parent.mkdir(parents=True, exist_ok=True)
-    half = wanted.with_name(f".{wanted.name}.half")
-    shutil.copyfile(made, half)
-    os.replace(half, wanted)
 
 
 def _stop(attempts: Sequence[Attempt], caught: list[int]) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from cflib.arrays import Weights
+from cflib.files import write_atomically
 from cflib.grid import Memory, State
-from cflib.records import DAMAGE, write_atomically
+from cflib.records import DAMAGE
 
 FORMAT = 1
 PLAIN = ("round", "trainable", "watched", "clustered", "losses")
@@ -103,16 +104,21 @@ def save_snapshot(folder: Path, state: State) -> None:
 
 
 def load_snapshot(folder: Path, round: int) -> tuple[tuple[Weights, ...], Any] | None:
-    """Return the models and labels after a round, or None if they were not kept."""
+    """Return the models and labels after a round, or None if they were not kept or cannot be read."""
     path = folder / f"snapshot-{round}.npz"
     if not path.exists():
         return None
-    arrays = _read(path)
-    labels = arrays.pop("labels")
     models: dict[int, dict[int, Any]] = {}
-    for name, array in arrays.items():
-        _, i, j = name.split("-")
-        models.setdefault(int(i), {})[int(j)] = array
+    try:
+        arrays = _read(path)
+        labels = arrays.pop("labels")
+        for name, array in arrays.items():
+            _, i, j = name.split("-")
+            models.setdefault(int(i), {})[int(j)] = array
+    except DAMAGE as error:
+        warnings.warn(f"{folder.name}/{path.name} cannot be used ({error!r}): it is removed", stacklevel=2)
+        path.unlink()
+        return None
     return tuple([model[j] for j in sorted(model)] for _, model in sorted(models.items())), labels
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import ArrayLike
 
+from cflib.files import write_atomically
 from cflib.places import folder as place
 from cflib.rules import TESTS, Finding, check_runs, combine, final, sign_of
 
@@ -185,8 +186,6 @@ def save(
     slug: str, preset: str, verdicts: Iterable[Verdict], provenance: Mapping[str, Any], folder: Path | None = None
 ) -> Path:
     """Write the verdicts of one notebook at one preset to ``<slug>.<preset>.json``, whole or not at all."""
-    from cflib.records import write_atomically
-
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for verdict in verdicts:
         if (verdict.claim, verdict.arm) in rows or (_find(verdict.claim).notebook, verdict.preset) != (slug, preset):
@@ -194,7 +193,7 @@ def save(
         rows[verdict.claim, verdict.arm] = asdict(verdict)
     content = {"slug": slug, "preset": preset, "verdicts": list(rows.values()), "provenance": provenance}
     path = (folder or place("results", "CFLIB_RESULTS")) / f"{slug}.{preset}.json"
-    write_atomically(path, json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
+    write_atomically(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
     return path
 
 
@@ -207,11 +206,12 @@ def collect(folder: Path | None = None) -> dict[tuple[str, str], Verdict]:
     for path in sorted((folder or place("results", "CFLIB_RESULTS")).glob("*.json")):
         try:
             verdicts = [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["verdicts"]]
-            rules = [_find(verdict.claim).digest for verdict in verdicts]
+            claimed = [_find(verdict.claim) for verdict in verdicts]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no result file: {error!r}: remove it, or run its notebook again") from error
-        for new, rule in zip(verdicts, rules, strict=True):
-            if new.digest != rule:
+        for new, claim in zip(verdicts, claimed, strict=True):
+            too_small = new.outcome != OUTCOMES[3] and PRESETS.index(new.preset) < PRESETS.index(claim.preset)
+            if new.digest != claim.digest or too_small:
                 new = replace(new, outcome=OUTCOMES[3], note=f"judged by an earlier rule: run {path.stem} again")
             best[new.claim, new.arm] = max(best.get((new.claim, new.arm), new), new, key=_weight)
     for claim in load().values():

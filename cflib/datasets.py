@@ -28,6 +28,7 @@ import numpy as np
 
 from cflib import places, sources
 from cflib.catalogue import CATALOGUE, Spec
+from cflib.files import write_atomically
 from cflib.sources import BROKEN, PARTS, Arrays, ByteArray, find_layouts
 
 TICK_NS = 100_000_000  # longer than a file system's clock tick: a change after it shows in the time stamp
@@ -195,9 +196,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
 
 
 def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
-    draft = folder / f".about-{os.getpid()}.json"
-    draft.write_text(json.dumps(about, indent=1))
-    os.replace(draft, folder / "about.json")
+    write_atomically(folder / "about.json", json.dumps(about, indent=1))
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cflib.files import write_atomically
 from cflib.provenance import PROJECT, provenance
 
 START_SECONDS = 120
@@ -80,7 +81,7 @@ def execute(work: Path) -> None:
 
     def report(**facts: int) -> None:
         state.update(facts)
-        write(work / "progress.json", json.dumps(state))
+        write_atomically(work / "progress.json", json.dumps(state), durable=False)
 
     papermill.execute_notebook(
         work / "source.ipynb",
@@ -105,7 +106,7 @@ def execute(work: Path) -> None:
         "parameters": request["parameters"],
     }
     notebook.metadata.cflib = {"fingerprint": request["fingerprint"], "provenance": provenance()}
-    write(work / "result.ipynb", nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
+    write_atomically(work / "result.ipynb", nbformat.writes(notebook) + "\n")  # type: ignore[no-untyped-call]
 
 
 def tidy(notebook: Any) -> None:
@@ -120,13 +121,6 @@ def tidy(notebook: Any) -> None:
             cell.outputs = [_impersonal(output) for output in _joined(cell.outputs)]
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    half = path.with_name(f".{path.name}.half")
-    half.write_text(text, encoding="utf-8")
-    os.replace(half, path)
-
-
 def main(folder: str) -> int:
     """Execute the notebook of a folder and return 0, or leave ``error.json`` there and return 1."""
     work = Path(folder)
@@ -134,7 +128,7 @@ def main(folder: str) -> int:
     try:
         execute(work)
     except Exception as error:
-        write(work / "error.json", json.dumps(_explain(error)))
+        write_atomically(work / "error.json", json.dumps(_explain(error)))
         return 1
     return 0
 

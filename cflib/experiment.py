@@ -71,6 +71,11 @@ class Run:
             parent, round_ = self.start
             span = f"{parent.inherited + 1} to {parent.rounds}"
             raise ValueError(f"the run starts from round {round_} of another that computes rounds {span}: take one")
+        if self.start is not None:
+            for what in ("n_clients", "network"):
+                own, other = (getattr(r if what == "network" else r.federation, what) for r in (self, self.start[0]))
+                if own != other:
+                    raise ValueError(f"{what} is {own}, but the run that it goes on from has {other}: take the same")
         there = set(range(self.federation.n_clients))
         named = {
             "attack": self.attack.clients if self.attack else (),

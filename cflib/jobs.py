@@ -24,6 +24,8 @@ class Job:
     preset: str
     parameters: Mapping[str, Any]
     output: Path
+    changed: bool = False
+    """Whether a parameter other than ``parts`` is not the preset's own."""
 
     @property
     def name(self) -> str:
@@ -39,13 +41,18 @@ class Job:
     @property
     def verdicts(self) -> Path | None:
         """Where verdicts go if not to the ledger's own: what changed parameters find does not replace a preset's."""
-        if self.output.parent == self.source.parent / "executed":
+        if not self.changed and self.output.parent == self.source.parent / "executed":
             return None
         return self.output.parent / "results" / self.name
 
     @property
     def fresh(self) -> bool:
-        """Whether the executed copy is that of these cells, these parameters and this cflib."""
+        """Whether the executed copy is that of these cells, these parameters and this cflib.
+
+        One made for some parts never is: records may have come since, from elsewhere, that it would show.
+        """
+        if self.parameters.get("parts", ["all"]) != ["all"]:
+            return False
         return stamp(self.output).get("fingerprint") == fingerprint(self.source, self.parameters)
 
     @property
@@ -91,7 +98,7 @@ def plan(
             changed = [f"{key}={_for_a_name(value)}" for key, value in chosen if key != "parts"]
             folder = output or place / ("sweeps" if changed else "executed")
             name = ".".join([path.stem, preset, *changed])
-            jobs.append(Job(path, preset, {**base, **dict(chosen)}, folder / f"{name}.ipynb"))
+            jobs.append(Job(path, preset, {**base, **dict(chosen)}, folder / f"{name}.ipynb", bool(changed)))
     if twice := {job.name for job in jobs if [other.output for other in jobs].count(job.output) > 1}:
         raise ValueError(f"given twice, or too alike to tell apart by name: {', '.join(sorted(twice))}")
     return jobs, [f"{path.stem}: no such preset ({preset})" for path in sources if path not in having]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
+
+from cflib.files import write_atomically
 
 
 class Progress:
@@ -63,6 +67,13 @@ class Progress:
         self.found += 0 if self.updated else rounds - self.resumed
         self.updated, self.resumed = False, 0
 
+    @contextmanager
+    def more(self, rounds: int) -> Iterator[None]:
+        """Count rounds that turn out to be needed before the run under way can begin."""
+        self.total += rounds
+        yield
+        self.skip(rounds)
+
     def _show(self, *, last: bool = False) -> None:
         if self.notebook:
             self._display(self.line)
@@ -80,9 +91,7 @@ class Progress:
 
         page: Any = display  # IPython carries no types
         if named := os.environ.get("CFLIB_PROGRESS"):
-            half = Path(f"{named}.half")
-            half.write_text(text, encoding="utf-8")
-            half.replace(named)
+            write_atomically(Path(named), text, durable=False)
         if self.handle is None:
             self.handle = page.display(page.Pretty(text), display_id=True)
         else:

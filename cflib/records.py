@@ -6,18 +6,14 @@ matrices behind them as float32 triangles, so that a reader clusters again witho
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import json
-import os
-import tempfile
 import time
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +22,7 @@ import numpy as np
 import pandas as pd
 
 from cflib.arrays import FloatArray, IntArray
+from cflib.files import write_atomically
 from cflib.places import folder
 
 FORMAT = 1
@@ -150,7 +147,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of records; writing is atomic and under a lock, a damaged file is set aside, never trusted."""
+    """A folder of records; writing is atomic, and a damaged file is set aside, never trusted."""
 
     folder: Path
     also: tuple[Path, ...] = ()
@@ -169,14 +166,17 @@ class Store:
         return self.folder / f"{key}.npz"
 
     def read(self, key: str) -> Record | None:
-        """Return the record, or None if there is none; a damaged file is renamed ``*.damaged`` and reported.
+        """Return the record, or None if there is none; a damaged file is renamed ``*.damaged-…`` and reported.
 
-        One found in another folder is copied here.
+        One found in another folder is copied here, unless it is too large.
         """
         record = self._read(self.path(key), key)
         for place in self.also:
-            if record is None and (record := self._read(place / f"{key}.npz", key)) is not None:
-                self.write(record)
+            other = place / f"{key}.npz"
+            if record is None and (record := self._read(other, key)) is not None:
+                content = other.read_bytes()
+                if self.largest is None or len(content) <= self.largest:
+                    write_atomically(self.path(key), content)
         return record
 
     def _read(self, path: Path, key: str) -> Record | None:
@@ -208,29 +208,6 @@ class Store:
         if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
         return path
-
-
-@contextlib.contextmanager
-def lock(path: Path) -> Iterator[None]:
-    """Hold a lock file: a second process that wants it waits until it is free."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 def _table(arrays: Mapping[str, Any], name: str) -> pd.DataFrame:

@@ -6,10 +6,10 @@ round, so that runs with a common beginning compute it once.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from cflib import checkpoints
 from cflib.arrays import IntArray, Weights
 from cflib.experiment import Measures, Run
+from cflib.files import lock
 from cflib.grid import State
 from cflib.keys import NoStableNameError, key
 from cflib.measures import ScoringRuntime, Tables, measure
@@ -26,7 +27,7 @@ from cflib.places import folder
 from cflib.progress import Progress
 from cflib.provenance import provenance
 from cflib.recall import Recall
-from cflib.records import Record, Store, lock
+from cflib.records import Record, Store
 from cflib.server import RoundError, parents, serve, start
 from cflib.simulation import Simulation
 
@@ -178,7 +179,7 @@ def conduct(
             checkpoints.save(place, state, tables.to_arrays())
 
     if isinstance(progress, Progress):
-        showing: contextlib.AbstractContextManager[Progress] = contextlib.nullcontext(progress)
+        showing: AbstractContextManager[Progress] = nullcontext(progress)
     else:
         showing = Progress(spec.method.name, spec.rounds - spec.inherited, enabled=progress)
     with showing as line:
@@ -298,7 +299,9 @@ def models_after(
         with lock(place.with_suffix(".lock")):
             kept = checkpoints.load_snapshot(place, round)
             if kept is None:
-                _simulate(prefix, place, store or Store.of(), workers, progress, frozenset({round}), prefix.key)
+                computed = prefix.rounds - prefix.inherited
+                with progress.more(computed) if isinstance(progress, Progress) else nullcontext():
+                    _simulate(prefix, place, store or Store.of(), workers, progress, frozenset({round}), prefix.key)
                 checkpoints.discard(place)
                 kept = checkpoints.load_snapshot(place, round)
     if kept is None:
@@ -314,5 +317,8 @@ def _branch(spec: Run, store: Store, workers: int | None, progress: bool | Progr
     state = first_state(spec)
     if spec.method.models is None:
         models = tuple(models[p] for p in parents(labels, state.labels))
+    elif len(models) != spec.method.models:
+        there = f"{parent.method.name} has {len(models)} after round {round_}"
+        raise ValueError(f"{spec.method.name} needs {spec.method.models} models to go on from, but {there}")
     state = replace(state, round=round_, models=models, clustered=None if len(models) == 1 else round_ - 1)
     return replace(state, shares=spec.method.give(state))

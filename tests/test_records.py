@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cflib.records import DamagedRecordError, Record, Store, lock, write_atomically
+from cflib.files import lock, write_atomically
+from cflib.records import DamagedRecordError, Record, Store
 
 
 def example(key: str = "abc", **changes) -> Record:
@@ -111,15 +113,23 @@ def test_a_record_too_large_to_commit_goes_to_the_cache_with_a_remedy(tmp_path):
     with pytest.warns(UserWarning, match="matrices_every"):
         store.write(example(triangles=noise))
     assert not store.path("abc").exists()
-    with pytest.warns(UserWarning, match="matrices_every"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert store.read("abc") is not None
+    assert not store.path("abc").exists()
+
+
+def test_what_is_written_can_be_read_by_those_who_may_read_other_files(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    write_atomically(tmp_path / "file", "content")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "file"
     write_atomically(path, b"old")
     with pytest.raises(TypeError):
-        write_atomically(path, "not bytes")  # type: ignore[arg-type]
+        write_atomically(path, 3)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() == b"old"
 
