@@ -1,7 +1,8 @@
 """Which notebooks and presets exist, and whether a notebook keeps the rules that its readers and the runner rely on.
 
 The first code cell of a notebook declares its parameters; a preset is a YAML file with other values for some of them,
-``params/<notebook>/<preset>.yml``. The values in the cell are the preset ``quick``, which needs no file.
+``params/<notebook>/<preset>.yml``. The values in the cell are the preset ``quick``: its file is empty, and there
+only so that ``papermill -f`` takes every preset alike.
 """
 
 from __future__ import annotations

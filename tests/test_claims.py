@@ -3,7 +3,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -573,6 +573,13 @@ def test_a_verdict_by_an_earlier_rule_does_not_count(tmp_path):
     assert claims.collect(tmp_path)["A07", "corrected"].outcome == "reproduced"
 
 
+def test_a_verdict_below_the_preset_that_decides_does_not_count(tmp_path):
+    low = replace(a07("quick"), preset="smoke")
+    (tmp_path / "02_agreement_matrix.smoke.json").write_text(json.dumps({"verdicts": [asdict(low)]}))
+    assert low.outcome == "reproduced"
+    assert claims.collect(tmp_path)["A07", "corrected"].outcome == "not attempted"
+
+
 def test_only_what_decides_a_claim_enters_its_digest():
     claim = claims.load()["F02"]
     assert replace(claim, statement="In other words.").digest == claim.digest
@@ -638,6 +645,7 @@ def test_the_table_in_a_notebook_cuts_nothing_off():
     ("finding", "against"),
     [
         (rules.judge_number([0.5, 0.52, 0.51], 0.9, 0.1), True),
+        (rules.judge_number([0.5], 0.9, 0.1), False),
         (rules.judge_number([0.5, 1.4, 0.1], 0.9, 0.1), False),
         (rules.judge_number(7, 8, 0), True),
         (rules.judge_ordering([0.4, 0.5, 0.6], [0.5, 0.6, 0.7], "greater"), True),

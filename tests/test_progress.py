@@ -38,6 +38,16 @@ def test_rounds_of_earlier_runs_count():
     assert "round 11/20" in out.getvalue()
 
 
+def test_rounds_that_turn_out_to_be_needed_first_are_added_to_the_total():
+    out = io.StringIO()
+    with Progress("child", 2, stream=out) as line:
+        with line.more(8):
+            line.update(8)
+        line.update(1)
+    assert line.line.startswith("child  round 9/10")
+    assert "round 8/10" in out.getvalue()
+
+
 def test_nothing_is_printed_if_progress_is_off():
     out = io.StringIO()
     with Progress("fedavg", 4, stream=out, enabled=False) as line:

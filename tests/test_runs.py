@@ -184,6 +184,24 @@ def test_kept_snapshots_spare_the_parents_rounds():
     assert began == [2]
 
 
+def test_a_snapshot_that_cannot_be_read_is_made_again(tmp_path):
+    base = digits_run(rounds=3)
+    child = replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 2))
+    whole = compute(child, store=Store(tmp_path / "elsewhere")).digest
+    compute(base, snapshots=[2])
+    kept = tmp_path / "checkpoints" / base.key / "snapshot-2.npz"
+    kept.write_bytes(b"cut short")
+    with pytest.warns(UserWarning, match=r"snapshot-2.npz cannot be used .* it is removed"):
+        assert compute(child).digest == whole
+    assert not kept.exists()
+
+
+def test_the_rounds_of_a_parent_that_is_made_again_count(capfd):
+    base = digits_run(rounds=8)
+    gather({"child": replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 6))})
+    assert "round 8/8" in capfd.readouterr().err
+
+
 def test_models_of_a_finished_run_can_be_had_again_and_combined_on_demand():
     spec = digits_run(methods.oracle([0] * 4 + [1] * 4 + [2] * 4), rounds=2)
     record = compute(spec)
@@ -356,6 +374,8 @@ def test_provenance_names_versions_processor_and_seconds():
         ({"rounds": 0}, "rounds is 0"),
         ({"start": (None, 9)}, "starts from round 9"),
         ({"start": (digits_run(rounds=1), 2)}, "starts from round 2 of another that computes rounds 1 to 1"),
+        ({"start": (digits_run(clients=10), 2)}, "n_clients is 12, but the run that it goes on from has 10"),
+        ({"start": (replace(digits_run(), network=Network("linear", (8, 8))), 2)}, "network is"),
         ({"attack": Attack((3, 12), update=attacks.minus_grad)}, r"attack names clients \[12\]: there are 0 to 11"),
         ({"attendance": Attendance(silent={0: (99,)})}, "attendance.silent names clients"),
     ],
@@ -363,6 +383,11 @@ def test_provenance_names_versions_processor_and_seconds():
 def test_impossible_runs_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         digits_run(**changes)
+
+
+def test_a_method_that_needs_two_models_does_not_go_on_from_one(tmp_path):
+    with pytest.raises(ValueError, match=r"ifca needs 2 models to go on from, but fedavg has 1 after round 2"):
+        compute(digits_run(methods.ifca(2), start=(digits_run(), 2)))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -67,6 +68,26 @@ def test_every_public_module_can_be_reached_from_the_package():
     assert set(cflib.__all__) <= set(dir(cflib))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         cflib.nothing  # noqa: B018
+
+
+def test_each_module_imports_only_from_those_above_it_in_the_list_of_layers():
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]*) \|", contributing, flags=re.MULTILINE)
+    listed = ["places", "files", "progress", "provenance"]
+    for row in rows:
+        names = re.findall(r"`(\w+)/?`", row)
+        listed += [f"{names[0]}.{name}" for name in names[1:]] if row.startswith(f"`{names[0]}/`:") else names
+    place = {name: number for number, name in enumerate(listed)}
+    sources = [path for path in sorted((ROOT / "cflib").rglob("*.py")) if path.name != "__init__.py"]
+    files = {path: ".".join(path.relative_to(ROOT / "cflib").with_suffix("").parts) for path in sources}
+    for path, name in files.items():
+        tree = ast.walk(ast.parse(path.read_text()))
+        taken = [step for step in tree if isinstance(step, ast.ImportFrom) and str(step.module).startswith("cflib")]
+        for step in taken:
+            home = str(step.module).removeprefix("cflib").removeprefix(".")
+            for used in {home} | {f"{home}.{one.name}".strip(".") for one in step.names}:
+                assert used not in place or place[used] < place[name], f"{name} imports {used}, which stands below it"
+    assert set(files.values()) <= set(place)
 
 
 def test_make_alone_lists_every_target_with_a_sentence():
