@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from cflib.files import write_atomically
@@ -237,11 +238,20 @@ def show(verdicts: Iterable[Verdict], *, without: Sequence[str] = ("preset",)) -
     """Return the table as a notebook should show it: nothing cut off, outcomes in colour, a legend for *found*."""
     lines = table(verdicts).drop(columns=list(without)).reset_index()  # a claim has a row for each arm
     lines["found"] = lines["found"].str.replace("; ", ";\n")
+    lines["reported"] = lines["reported"].map(_told)
     look = lines.style.set_properties(
         None, **{"text-align": "left", "vertical-align": "top", "white-space": "pre-line"}
     )
     look.set_caption(FOUND).set_table_styles([{"selector": "caption", "props": "text-align: left; max-width: 60em"}])
     return look.hide(axis="index").map(lambda outcome: f"color: {INKS[outcome]}; font-weight: bold", subset=["outcome"])
+
+
+def _told(reported: Any) -> str:
+    if isinstance(reported, Mapping):
+        return ";\n".join(f"{label}: {_told(value)}" for label, value in reported.items())
+    if isinstance(reported, float):
+        return "" if np.isnan(reported) else f"{reported:g}"  # pandas turns None into NaN among numbers
+    return "" if reported is None else str(reported)
 
 
 def _show(finding: Finding) -> str:

@@ -641,6 +641,14 @@ def test_the_table_in_a_notebook_cuts_nothing_off():
     assert ">long<" not in page
 
 
+def test_the_table_of_a_notebook_shows_numbers_by_name_and_nothing_where_the_paper_has_none():
+    page = claims.show([claims.judge(claim, preset="quick") for claim in ("O02", "O16", "A01", "D13")]).to_html()
+    assert "MNIST: 0.99;\nFMNIST: 0.94;\nCIFAR-10: 0.82" in page
+    assert ">1663370<" in page
+    assert ">None<" not in page
+    assert "{" not in page.split("</style>")[1]
+
+
 @pytest.mark.parametrize(
     ("finding", "against"),
     [
