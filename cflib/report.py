@@ -124,11 +124,13 @@ def _views(
     views = {}
     for name, claim in claims.load().items():
         arms = sorted(ARMS, key=lambda arm: arm != claim.arm)
+        found = tuple(verdicts[name, arm] for arm in arms if (name, arm) in verdicts)
+        deciding = [verdict.preset for verdict in found[:1] if verdict.outcome != OUTCOMES[3]]
         bearing = [notebook for notebook in notebooks if any(name in cell.claims for cell in notebook.cells)]
-        source = max(bearing, key=lambda one: _rank(one.preset), default=None)
+        source = max(bearing, key=lambda one: (one.preset in deciding, _rank(one.preset)), default=None)
         views[name] = View(
             claim,
-            tuple(verdicts[name, arm] for arm in arms if (name, arm) in verdicts),
+            found,
             tuple(number for number, defect in defects.items() if name in defect["claims"]),
             source,
             tuple(_exhibit(cell, source) for cell in source.cells if name in cell.claims) if source else (),

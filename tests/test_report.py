@@ -207,7 +207,17 @@ def test_a_figure_stands_by_every_claim_its_cell_is_tagged_with(inputs: Path, fu
     assert "<h3" not in articles["L03"]
 
 
-def test_the_largest_preset_gives_the_figure(tmp_path: Path, build: Build) -> None:
+def test_the_preset_that_decided_gives_the_figure(tmp_path: Path, build: Build) -> None:
+    for preset in ("quick", "long", "paper"):
+        write_tour(tmp_path / "executed", f"01_louvain_cfl.{preset}")
+    write_results(tmp_path / "results", preset="long")
+    build()
+    text = (tmp_path / "site" / "paper-000.html").read_text("utf-8")
+    assert claims.collect(tmp_path / "results")["L03", "corrected"].outcome == "reproduced"
+    assert 'src="figures/01_louvain_cfl.long' in text.split('id="L03"')[1].split("</article>")[0]
+
+
+def test_the_largest_preset_gives_the_figure_of_a_claim_not_decided(tmp_path: Path, build: Build) -> None:
     for preset in ("quick", "paper", "smoke"):
         write_tour(tmp_path / "executed", f"01_louvain_cfl.{preset}")
     build()
