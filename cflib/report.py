@@ -181,7 +181,8 @@ def _pages(
         files[address] = _impersonal(text).encode()
 
     everything = list(views.values())
-    page("index.html", "index.html", views=everything, counts=_tally(everything), notebooks=notebooks)
+    left = sum(view.verdict.open for view in everything)
+    page("index.html", "index.html", views=everything, counts=_tally(everything), open=left, notebooks=notebooks)
     for paper in papers:
         page(paper["address"], "paper.html", paper=paper)
     for one in notebooks:
@@ -212,6 +213,7 @@ def _papers(notebooks: list[Notebook], views: Mapping[str, View], defects: Mappi
                 "address": f"paper-{name}.html",
                 "views": own,
                 "counts": _tally(own),
+                "open": sum(view.verdict.open for view in own),
                 "notebooks": [one for one in notebooks if one.slug == slug],
                 "defects": {number: one for number, one in defects.items() if one["paper"] == name},
             }

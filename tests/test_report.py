@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cflib import claims, equations, lineage, pages, prose, report, wording
+from cflib import claims, equations, lineage, pages, prose, report, rules, wording
 from cflib.__main__ import main
 from tests.crafted import REFERENCE, code, fails, picture, prints, shows, write, write_record, write_results, write_tour
 from tests.crafted import prose as said
@@ -224,6 +224,20 @@ def test_the_largest_preset_gives_the_figure_of_a_claim_not_decided(tmp_path: Pa
     shown = read_site(tmp_path / "site")["paper-000.html"].loads
     assert [name for name in shown if name.startswith("figures/")]
     assert all("paper" in name for name in shown if name.startswith("figures/"))
+
+
+@pytest.mark.parametrize("against", [True, False])
+def test_what_is_left_open_looks_other_than_what_is_contradicted(tmp_path: Path, build: Build, against: bool) -> None:
+    claim = claims.load()["L12"]
+    found = {label: rules.Finding(False, 0.5, (0.4, 0.6), 5, against=against) for label in claim.conditions}
+    verdict = claims.Verdict("L12", "not reproduced", "corrected", "long", found, "", claim.digest)
+    claims.save("01_louvain_cfl", "long", [verdict], {}, tmp_path / "results")
+    build()
+    for name in ("index.html", "paper-000.html"):
+        text = (tmp_path / "site" / name).read_text("utf-8")
+        assert ("1</b> of them left open" in text) is not against
+        assert ('class="not-reproduced left-open"' in text) is not against
+        assert ("L12, not reproduced, left open" in text) is not against
 
 
 def test_the_other_arm_is_shown_under_the_headline(full: dict[str, Page]) -> None:
