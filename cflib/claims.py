@@ -236,9 +236,9 @@ def table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 def show(verdicts: Iterable[Verdict], *, without: Sequence[str] = ("preset",)) -> Styler:
     """Return the table as a notebook should show it: nothing cut off, outcomes in colour, a legend for *found*."""
-    lines = table(verdicts).drop(columns=list(without)).reset_index()  # a claim has a row for each arm
-    lines["found"] = lines["found"].str.replace("; ", ";\n")
-    lines["reported"] = lines["reported"].map(_told)
+    whole = table(verdicts)
+    whole = whole.assign(found=whole["found"].str.replace("; ", ";\n"), reported=whole["reported"].map(_told))
+    lines = whole.drop(columns=list(without)).reset_index()  # a claim has a row for each arm
     look = lines.style.set_properties(
         None, **{"text-align": "left", "vertical-align": "top", "white-space": "pre-line"}
     )

@@ -646,6 +646,7 @@ def test_the_table_of_a_notebook_shows_numbers_by_name_and_nothing_where_the_pap
     assert "MNIST: 0.99;\nFMNIST: 0.94;\nCIFAR-10: 0.82" in page
     assert ">1663370<" in page
     assert ">None<" not in page
+    assert "0.99" not in claims.show([claims.judge("O02", preset="quick")], without=["reported"]).to_html()
     assert "{" not in page.split("</style>")[1]
 
 
