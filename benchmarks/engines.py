@@ -21,8 +21,8 @@ def ours(name: str) -> list[float]:
     """Run this project's in-process engine."""
     from benchmarks.workloads import WORKLOADS
     from cflib import methods
+    from cflib.drive import first_state
     from cflib.experiment import Run
-    from cflib.runs import first_state
     from cflib.server import serve
     from cflib.simulation import Simulation
 

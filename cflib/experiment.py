@@ -72,10 +72,7 @@ class Run:
             span = f"{parent.inherited + 1} to {parent.rounds}"
             raise ValueError(f"the run starts from round {round_} of another that computes rounds {span}: take one")
         if self.start is not None:
-            for what in ("n_clients", "network"):
-                own, other = (getattr(r if what == "network" else r.federation, what) for r in (self, self.start[0]))
-                if own != other:
-                    raise ValueError(f"{what} is {own}, but the run that it goes on from has {other}: take the same")
+            self._check_parent(self.start[0])
         there = set(range(self.federation.n_clients))
         named = {
             "attack": self.attack.clients if self.attack else (),
@@ -85,6 +82,13 @@ class Run:
         for where, clients in named.items():
             if unknown := sorted(set(clients) - there):
                 raise ValueError(f"{where} names clients {unknown}: there are 0 to {len(there) - 1}")
+
+    def _check_parent(self, parent: Run) -> None:
+        own, other = self.federation.n_clients, parent.federation.n_clients
+        if own != other:
+            raise ValueError(f"n_clients is {own}, but the run that it goes on from has {other}: take the same")
+        if self.network != parent.network:
+            raise ValueError(f"network is {self.network}, but the run that it goes on from has {parent.network}")
 
     @property
     def inherited(self) -> int:

@@ -17,9 +17,9 @@ from cflib.arrays import FloatArray, Weights, renumber
 from cflib.distances import trusted_distances
 from cflib.experiment import Run
 from cflib.grid import State, own_cluster
+from cflib.planning import received
 from cflib.protocol import Job, Runtime
 from cflib.records import Record
-from cflib.server import received
 from cflib.training import Evaluation
 
 WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "excluded"}

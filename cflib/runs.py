@@ -6,47 +6,30 @@ round, so that runs with a common beginning compute it once.
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cflib import checkpoints
 from cflib.arrays import IntArray, Weights
+from cflib.drive import conduct, first_state, runtime_of
 from cflib.experiment import Measures, Run
 from cflib.files import lock
 from cflib.grid import State
 from cflib.keys import NoStableNameError, key
-from cflib.measures import ScoringRuntime, Tables, measure
-from cflib.models import initial_weights
+from cflib.measures import ScoringRuntime
 from cflib.places import folder
 from cflib.progress import Progress
-from cflib.provenance import provenance
 from cflib.recall import Recall
 from cflib.records import Record, Store
-from cflib.server import RoundError, parents, serve, start
-from cflib.simulation import Simulation
+from cflib.server import RoundError, parents
 
-__all__ = [
-    "CHECKPOINT_SECONDS",
-    "Measures",
-    "Run",
-    "Store",
-    "conduct",
-    "first_state",
-    "gather",
-    "models_after",
-    "run",
-    "run_all",
-    "run_on",
-    "runtime_of",
-]
+__all__ = ["Measures", "Run", "Store", "gather", "models_after", "run", "run_all", "run_on"]
 
-CHECKPOINT_SECONDS = 60.0
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -146,62 +129,6 @@ def run_on(
     return record
 
 
-def conduct(
-    spec: Run,
-    runtime: ScoringRuntime,
-    *,
-    name: str,
-    place: Path | None = None,
-    opening: Callable[[], State] | None = None,
-    progress: bool | Progress = True,
-    snapshots: frozenset[int] = frozenset(),
-    every: float | None = None,
-) -> Record:
-    """Drive a run on any runtime and return its record; with a ``place`` it resumes from its last checkpoint.
-
-    Without one it begins from the state that ``opening`` makes, by default from nothing. A checkpoint is written
-    between rounds, at most every ``every`` seconds (60 by default; 0: after every round).
-    """
-    clock = time.monotonic()
-    stored = checkpoints.load(place) if place is not None else None
-    if stored is not None:
-        state, tables = stored[0], Tables.from_arrays(stored[1])
-    else:
-        state, tables = first_state(spec) if opening is None else opening(), Tables()
-    made = _made(spec)
-    tables.begin({name: made[name] for name in ("commit", "instructions", "lock", "onednn")})
-
-    def save() -> None:
-        nonlocal clock
-        tables.seconds += time.monotonic() - clock
-        clock = time.monotonic()
-        if place is not None:
-            checkpoints.save(place, state, tables.to_arrays())
-
-    if isinstance(progress, Progress):
-        showing: AbstractContextManager[Progress] = nullcontext(progress)
-    else:
-        showing = Progress(spec.method.name, spec.rounds - spec.inherited, enabled=progress)
-    with showing as line:
-        line.resume(state.round - spec.inherited)
-        try:
-            for after in serve(spec.method, runtime, state, rounds=spec.rounds, seed=spec.seed, schedule=spec.schedule):
-                measure(tables, spec, state, after, runtime)
-                state = after
-                line.update(state.round - spec.inherited, **tables.facts())
-                if place is not None and state.round in snapshots:
-                    checkpoints.save_snapshot(place, state)
-                if time.monotonic() - clock > (CHECKPOINT_SECONDS if every is None else every):
-                    save()
-        except BaseException:
-            tables.forget_after(state.round)
-            if state.round > 0:
-                save()
-            raise
-    tables.seconds += time.monotonic() - clock
-    return tables.record(name, spec.specification if name != "uncached" else {}, made)
-
-
 def _address(spec: Run) -> str | int:
     """The run's key; a number of its own if it has none and is computed whenever it is asked for."""
     try:
@@ -210,45 +137,8 @@ def _address(spec: Run) -> str | int:
         return id(spec)
 
 
-def _made(spec: Run) -> dict[str, Any]:
-    """How the run is made: the machine and versions, and in words what the specification holds as checksums."""
-    split, data = spec.federation.partition, spec.federation.dataset
-    return {
-        **provenance(),
-        "method": spec.method.name,
-        "data": data.name,
-        "data_checksum": data.checksum,
-        "partition": f"{split.name}({', '.join(f'{k}={v}' for k, v in split.parameters.items())})",
-    }
-
-
 def _place(name: str) -> Path:
     return folder("checkpoints", "CFLIB_CHECKPOINTS") / name
-
-
-def first_state(spec: Run) -> State:
-    """Return the state before the first round of a run that starts from nothing."""
-    network = spec.network
-    return start(
-        spec.method,
-        spec.federation.n_clients,
-        lambda i: initial_weights(network, spec.seed + 1_000_003 * i),
-        trainable=network.trainable,
-    )
-
-
-def runtime_of(spec: Run, *, workers: int | None = None, recall: Recall | None = None) -> Simulation:
-    """Return the in-process runtime of a run; close it after use."""
-    return Simulation(
-        spec.federation,
-        spec.network,
-        spec.training,
-        seed=spec.seed,
-        attack=spec.attack,
-        attendance=spec.attendance,
-        workers=workers,
-        recall=recall,
-    )
 
 
 def _simulate(

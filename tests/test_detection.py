@@ -10,11 +10,12 @@ import pytest
 
 from cflib import attacks
 from cflib.client import Attack
+from cflib.drive import first_state
 from cflib.experiment import Measures
 from cflib.grid import Memory
 from cflib.protocol import Schedule
 from cflib.records import Store
-from cflib.runs import first_state, models_after, run
+from cflib.runs import models_after, run
 from cflib.studies.detection import (
     census,
     compare_defences,

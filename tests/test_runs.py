@@ -123,7 +123,7 @@ def test_a_run_with_a_lambda_works_but_is_not_kept(tmp_path):
 def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_the_same(tmp_path, monkeypatch):
     spec = digits_run(methods.flic(round=3), rounds=5, schedule=Schedule(share=0.4))
     whole = compute(spec, store=Store(tmp_path / "whole"))
-    from cflib import runs
+    from cflib import drive
 
     seen = []
 
@@ -133,8 +133,8 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_ends_the_same(tmp_path,
         if len(seen) in (3, 5):  # with the rows of the round already written
             raise KeyboardInterrupt
 
-    measured = runs.measure
-    monkeypatch.setattr(runs, "measure", interrupt)
+    measured = drive.measure
+    monkeypatch.setattr(drive, "measure", interrupt)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             compute(spec)
@@ -167,20 +167,20 @@ def test_kept_snapshots_spare_the_parents_rounds():
     base = digits_run(rounds=3)
     child = replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 2))
     compute(base, snapshots=[2])
-    from cflib import runs
+    from cflib import drive
 
     began: list[int] = []
-    original = runs.serve
+    original = drive.serve
 
     def watched(method, runtime, state, **options):
         began.append(state.round)
         return original(method, runtime, state, **options)
 
-    runs.serve = watched
+    drive.serve = watched
     try:
         compute(child)
     finally:
-        runs.serve = original
+        drive.serve = original
     assert began == [2]
 
 
@@ -464,9 +464,9 @@ GOLDEN = {
 KILLED = """
 import sys
 from tests.test_runs import digits_run
-from cflib import methods, runs
+from cflib import drive, methods, runs
 from cflib.protocol import Schedule
-runs.CHECKPOINT_SECONDS = 0.0
+drive.CHECKPOINT_SECONDS = 0.0
 runs.run(digits_run(methods.flic(round=20), rounds=40, schedule=Schedule(share=0.5)), progress=True)
 """
 

@@ -14,8 +14,9 @@ from sklearn.cluster import AgglomerativeClustering
 from cflib import choices, methods
 from cflib.arrays import flatten
 from cflib.grid import Memory, State
+from cflib.planning import plan
 from cflib.protocol import Reply, Schedule
-from cflib.server import RoundError, generic_model, plan, serve, start, step
+from cflib.server import RoundError, generic_model, serve, start, step
 from tests.toy import Pull, weights
 
 ZERO = weights(0, 0, 0)

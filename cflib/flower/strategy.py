@@ -26,8 +26,9 @@ from cflib.arrays import IntArray, Weights
 from cflib.flower.runtime import Roster, pack, unpack_reply
 from cflib.grid import Method, State
 from cflib.methods import spell
+from cflib.planning import plan, received
 from cflib.protocol import Job, Schedule
-from cflib.server import generic_model, plan, received, start, step
+from cflib.server import generic_model, start, step
 
 
 class ClusteredStrategy(Strategy):  # type: ignore[misc]  # flwr is imported without its types

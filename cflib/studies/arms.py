@@ -12,13 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cflib.arrays import FloatArray, IntArray, Weights
+from cflib.drive import first_state, runtime_of
 from cflib.experiment import Run, View
 from cflib.grid import State
+from cflib.planning import plan, received
 from cflib.recall import fingerprint
 from cflib.records import TABLES, Record
 from cflib.rules import final
-from cflib.runs import first_state, runtime_of
-from cflib.server import generic_model, plan, received, serve
+from cflib.server import generic_model, serve
 from cflib.studies.parts import seeds_there
 from cflib.training import Trainer
 

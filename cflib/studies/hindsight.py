@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from cflib import metrics
 from cflib.arrays import FloatArray, IntArray, renumber
 from cflib.methods import fedavg
+from cflib.planning import plan
 from cflib.protocol import Schedule
 from cflib.records import Record
-from cflib.server import plan, start
+from cflib.server import start
 
 BoolArray = NDArray[np.bool_]
 
