@@ -94,20 +94,20 @@ def heat_map(
     return ax
 
 
-def strips(ax: Axes, scores: ArrayLike, names: Sequence[str], **options: Any) -> Any:
-    """Draw scores ``(names, rounds)`` as one row of colours a name, and return the picture for its colour bar.
+def strips(ax: Axes, scores: ArrayLike, names: Sequence[str], **options: Any) -> Axes:
+    """Draw scores ``(names, rounds)`` as one row of colours a name; ``ax.collections[0]`` may have a colour bar.
 
     Curves that coincide hide each other; rows do not. Round r fills the axis from r - 0.5 to r + 0.5, so that a
     logarithmic axis has room for the first.
     """
     values = np.asarray(scores, dtype=float)
     look: dict[str, Any] = {"cmap": "viridis", "vmin": 0, "vmax": 1} | options
-    image = ax.pcolormesh(np.arange(values.shape[1] + 1) + 0.5, np.arange(len(names) + 1), values, **look)
+    ax.pcolormesh(np.arange(values.shape[1] + 1) + 0.5, np.arange(len(names) + 1), values, **look)
     for edge in range(1, len(names)):
         ax.axhline(edge, color="white", linewidth=3)
     ax.set_yticks(np.arange(len(names)) + 0.5, names)
     ax.invert_yaxis()
-    return image
+    return ax
 
 
 def segments(ax: Axes, starts: ArrayLike, ends: ArrayLike, names: Sequence[str], *, labels: tuple[str, str]) -> Axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -13,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cflib import batch, board, execution
@@ -621,6 +623,35 @@ def test_outputs_are_joined_and_say_nothing_about_the_machine(monkeypatch, tmp_p
     assert first.text == "100 %\r\nnext\n"
     assert second.text == "cflib/a.py .../bin . ~/x cell:3 \x1b[32mb"
     assert third.data == {"image/png": picture, "text/html": ["<a href='x'>", "<b at 0x...>"]}
+
+
+def test_pictures_get_lighter_and_look_the_same(tmp_path):
+    import nbformat
+    from PIL import Image
+
+    from cflib import plots
+
+    figure, ax = plots.panels()
+    plots.curve(ax, range(4), np.random.default_rng(0).normal(size=(3, 4)), label="a")
+    figure.savefig(tmp_path / "drawn.png", dpi=100)
+    Image.new("RGBA", (4, 4), (255, 0, 0, 90)).save(tmp_path / "glass.png")
+    drawn, glass = (base64.b64encode((tmp_path / name).read_bytes()).decode() for name in ("drawn.png", "glass.png"))
+    outputs = [
+        nbformat.v4.new_output("display_data", {"image/png": picture, "text/plain": "kept"})
+        for picture in (drawn, glass, "bm90IGEgcGljdHVyZQ==")
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=outputs)])
+    execution.tidy(notebook)
+    light, same, unreadable = (output.data["image/png"] for output in notebook.cells[0].outputs)
+    assert (same, unreadable) == (glass, "bm90IGEgcGljdHVyZQ==")
+    assert len(light) < 0.6 * len(drawn)
+    before, after = (
+        np.asarray(Image.open(io.BytesIO(base64.b64decode(one))).convert("RGB"), dtype=int) for one in (drawn, light)
+    )
+    assert before.shape == after.shape
+    assert np.abs(before - after).max() < 25
+    execution.tidy(notebook)
+    assert notebook.cells[0].outputs[0].data["image/png"] == light
 
 
 def test_the_last_act_of_an_orphan_is_to_kill_its_kernel_and_clear_its_folder(tmp_path, monkeypatch):

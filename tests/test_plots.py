@@ -32,8 +32,8 @@ def test_single_runs_have_the_line_style_of_their_mean():
 def test_strips_show_every_score_in_its_round():
     _, ax = plots.panels()
     scores = np.array([[0.0, 0.5, 1.0], [1.0, 0.25, 0.75]])
-    image = plots.strips(ax, scores, ["KM", "HDB"])
-    assert np.array_equal(image.get_array(), scores)
+    assert plots.strips(ax, scores, ["KM", "HDB"]) is ax
+    assert np.array_equal(ax.collections[0].get_array(), scores)
     assert ax.get_xlim() == (0.5, 3.5)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["KM", "HDB"]
     assert ax.get_yticks().tolist() == [0.5, 1.5]
