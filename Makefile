@@ -14,7 +14,7 @@ help: ## list these targets (the default)
 
 venv: ## make .venv from the lock, or reuse it
 	@if [ -z "$(PYTHON)" ] || ! $(PYTHON) -c '$(FITS)'; then \
-	  echo "This project needs Python 3.11 or 3.12; $${PYTHON:-python3} is $$(python3 --version 2>&1)." \
+	  echo "This project needs Python 3.11 or 3.12; $(or $(PYTHON),python3) is $$($(or $(PYTHON),python3) --version 2>&1)." \
 	       "Install one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; fi
 	@wanted="$$(sha256sum requirements.lock | cut -d' ' -f1) $$(pwd)"; \
 	if [ "$$(cat .venv/.lock 2>/dev/null)" != "$$wanted" ]; then \

@@ -6,7 +6,8 @@ Every guard raises a ``ValueError`` that names the client, the value and the rem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,19 @@ def check_share(value: float, name: str, *, low: float = 0.0, high: float = 1.0)
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}, expected a number from {low} to {high}")
     return float(value)
+
+
+def check_settings(
+    function: Callable[..., Any], settings: Mapping[str, Any], what: str, *, given: Sequence[str] = ()
+) -> None:
+    """Raise ``ValueError`` if a function does not take these settings or lacks one, beside those ``given`` it later."""
+    parameters = inspect.signature(function).parameters.values()
+    takes = {one.name: one for one in parameters if one.name not in given and one.kind is not one.VAR_KEYWORD}
+    unknown = sorted(set(settings) - set(takes)) if all(one.kind is not one.VAR_KEYWORD for one in parameters) else []
+    missing = [name for name, one in takes.items() if one.default is one.empty and name not in settings]
+    if unknown or missing:
+        wrong = f"does not take {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
+        raise ValueError(f"{what} {wrong}: its settings are {', '.join(takes) or 'none'}")
 
 
 def renumber(labels: ArrayLike) -> IntArray:

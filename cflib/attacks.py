@@ -127,16 +127,7 @@ def force_aggregate(target: ArrayLike, updates: Vectors, weights: ArrayLike, *, 
     array([18.])
     """
     checked, wanted = check_vectors(updates), _check_update(target)
-    shares = np.asarray(weights, dtype=np.float64)
-    if shares.shape != (len(checked) + 1,):
-        raise ValueError(
-            f"weights have shape {shares.shape}, {len(checked)} other clients send updates: "
-            f"pass {len(checked) + 1} weights, the attacker's among them"
-        )
-    if not -shares.size <= attacker < shares.size:
-        raise ValueError(f"attacker is {attacker}, there are weights of {shares.size} clients")
-    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares[attacker] > 0):
-        raise ValueError(f"weights are {shares.tolist()}: not one may be negative, and the attacker's must be above 0")
+    shares = _check_shares(weights, len(checked), attacker)
     if wanted.size != len(checked[0]):
         raise ValueError(f"target has {wanted.size} weights, the updates have {len(checked[0])}: use one architecture")
     others = np.delete(shares, attacker)
@@ -153,10 +144,27 @@ def force_mean(updates: Vectors, weights: ArrayLike, *, scale: float = -1.0) -> 
     >>> force_mean(np.array([[1.0], [3.0]]), [1, 1, 2])
     array([-6.])
     """
-    checked, shares = check_vectors(updates), np.asarray(weights, dtype=np.float64)
+    checked = check_vectors(updates)
+    shares = _check_shares(weights, len(checked), -1)
+    if not shares[:-1].any():
+        raise ValueError(f"weights are {shares.tolist()}: the others' are all 0, so there is no mean to turn round")
     others = shares[:-1] / shares[:-1].sum()
     target = scale * np.concatenate([others @ block for block in blocks(checked)])
     return force_aggregate(target.astype(_kind(checked)), checked, shares)
+
+
+def _check_shares(weights: ArrayLike, others: int, attacker: int) -> FloatArray:
+    shares = np.asarray(weights, dtype=np.float64)
+    if shares.shape != (others + 1,):
+        raise ValueError(
+            f"weights have shape {shares.shape}, {others} other clients send updates: "
+            f"pass {others + 1} weights, the attacker's among them"
+        )
+    if not -shares.size <= attacker < shares.size:
+        raise ValueError(f"attacker is {attacker}, there are weights of {shares.size} clients")
+    if not (np.isfinite(shares).all() and (shares >= 0).all() and shares[attacker] > 0):
+        raise ValueError(f"weights are {shares.tolist()}: not one may be negative, and the attacker's must be above 0")
+    return shares
 
 
 def _check_update(update: ArrayLike) -> FloatArray:

@@ -78,6 +78,8 @@ def run(
     for job in jobs:
         if job not in waiting:
             board.line(f"{job.name}  up to date (--force runs it again)")
+    for place in sorted({job.output.parent for job in waiting}):
+        _check_writable(place)
     board.total(len(waiting))
     running: list[Attempt] = []
     failures: list[str] = []
@@ -150,6 +152,7 @@ def _ended(one: Attempt, minutes: float | None, caught: list[int]) -> bool:
 def _conclude(one: Attempt) -> str | None:
     """Publish the executed copy of a process that has ended; or keep what there is, and return what went wrong."""
     _signal_groups(one, signal.SIGKILL)
+    saved = True
     try:
         if one.complete:
             write_atomically(one.job.output, (one.work / "result.ipynb").read_bytes())
@@ -164,14 +167,27 @@ def _conclude(one: Attempt) -> str | None:
             write_atomically(one.job.failed, (one.work / "output.ipynb").read_bytes())
             lines.append(f"  as far as it came: {one.job.failed}")
         return "\n".join(lines)
+    except OSError as error:
+        saved = False
+        return f"{one.job.name}: could not be saved: {error}; what there is lies in {one.work}"
     finally:
-        _clear(one)
+        _clear(one, files=saved)
 
 
-def _clear(one: Attempt) -> None:
+def _clear(one: Attempt, *, files: bool = True) -> None:
     assert one.process.stdin is not None
     one.process.stdin.close()
-    shutil.rmtree(one.work, ignore_errors=True)
+    if files:
+        shutil.rmtree(one.work, ignore_errors=True)
+
+
+def _check_writable(place: Path) -> None:
+    """Raise ``ValueError`` if a folder takes no files: better before a run of hours than after it."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise ValueError(f"{place} takes no executed copies ({error}): name another folder with --output") from None
 
 
 def _sudden_death(one: Attempt) -> dict[str, Any]:

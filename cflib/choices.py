@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from cflib import aggregation, attribution, clustering
 from cflib.arrays import FloatArray, IntArray, Weights, blocks, flatten, subtract
@@ -191,8 +192,7 @@ def near_core(state: State, description: FloatArray, *, eps: float, min_samples:
     members = [i for i in state.known if state.labels[i] >= 0]
     vectors = np.stack([state.memory[i].description for i in members])
     labels = state.labels[members]
-    close = np.linalg.norm(vectors[:, None] - vectors, axis=2) <= eps
-    core = close.sum(axis=1) >= min_samples
+    core = cKDTree(vectors).query_ball_point(vectors, eps, return_length=True) >= min_samples
     if not core.any():
         return -1
     return int(attribution.nearest_core(description[None], vectors[core], labels[core], eps=eps)[0])

@@ -139,7 +139,10 @@ def load(path: Path | None = None) -> Mapping[str, Claim]:
     import yaml
 
     claims = {}
-    text = (path or place("reference", "CFLIB_REFERENCE") / "claims.yml").read_text(encoding="utf-8")
+    ledger = path or place("reference", "CFLIB_REFERENCE") / "claims.yml"
+    if not ledger.is_file():
+        raise ValueError(f"there is no ledger {ledger}: let CFLIB_REFERENCE name the folder that holds it")
+    text = ledger.read_text(encoding="utf-8")
     for name, entry in yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)).items():
         try:
             claims[name] = Claim(name, **entry)

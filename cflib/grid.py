@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from cflib import aggregation, attribution
 from cflib.arrays import FloatArray, IntArray, Weights
 from cflib.protocol import Choice, Reply
+
+Pool = Literal["replies", "memory"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Method:
     """Cluster a single time; comparing ends with it, and describing too unless models are combined from memory."""
     inherit: bool = False
     """A new cluster starts from the old cluster's model (papers 002, 003), not from its members' models."""
-    pool: Literal["replies", "memory"] = "replies"
+    pool: Pool = "replies"
     """Combine this round's replies, or the last known model of every member (paper 000)."""
     initial: Callable[[int], IntArray] = one_cluster
     """Number of clients -> the partition to start from."""
@@ -115,3 +117,19 @@ class Method:
     """The first round only asks every client to describe itself (paper 002)."""
     admit: Callable[[State, Any], int] | None = None
     """(state, a newcomer's description) -> its cluster, or -1 to flag it."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("pool", Pool), ("choose", Choice)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(get_args(kind))}")
+        if self.models is not None and self.models < 1:
+            raise ValueError(f"models is {self.models}: a method starts from one at least, or None for the usual one")
+        if (self.cluster is None) != (self.when is None):
+            there, missing = ("cluster", "when") if self.when is None else ("when", "cluster")
+            raise ValueError(f"{self.name} has {there} but not {missing}: set both, or neither")
+        needing = [name for name in ("compare", "cluster") if getattr(self, name) is not None]
+        needing += ["pool='memory'"] if self.pool == "memory" else []
+        if needing and self.describe is None:
+            raise ValueError(f"{self.name} has {needing[0]} but nothing to describe clients: set describe")
+        if self.watch is not None and self.compare is None:
+            raise ValueError(f"{self.name} watches the matrix of comparisons but makes none: set compare")

@@ -53,14 +53,15 @@ class Job:
         """
         if self.parameters.get("parts", ["all"]) != ["all"]:
             return False
-        return stamp(self.output).get("fingerprint") == fingerprint(self.source, self.parameters)
+        kept = stamp(self.output).get("fingerprint")
+        return kept is not None and kept == fingerprint(self.source, self.parameters)
 
     @property
     def current(self) -> bool:
         """Whether it is that of these cells and this cflib, whichever parts were computed for it."""
         kept = stamp(self.output)
         parts = {name: value for name, value in kept.get("parameters", {}).items() if name == "parts"}
-        return kept.get("fingerprint") == fingerprint(self.source, {**self.parameters, **parts})
+        return bool(kept) and kept.get("fingerprint") == fingerprint(self.source, {**self.parameters, **parts})
 
     @property
     def seconds(self) -> float | None:
@@ -97,7 +98,7 @@ def plan(
         for chosen in product(*_choices(path, settings, sweeps)):
             changed = [f"{key}={_for_a_name(value)}" for key, value in chosen if key != "parts"]
             folder = output or place / ("sweeps" if changed else "executed")
-            name = ".".join([path.stem, preset, *changed])
+            name = _short(".".join([path.stem, preset, *changed]), 200, kept=180)
             jobs.append(Job(path, preset, {**base, **dict(chosen)}, folder / f"{name}.ipynb", bool(changed)))
     if twice := {job.name for job in jobs if [other.output for other in jobs].count(job.output) > 1}:
         raise ValueError(f"given twice, or too alike to tell apart by name: {', '.join(sorted(twice))}")
@@ -133,4 +134,12 @@ def _value(parameter: Parameter, text: str) -> Any:
 def _for_a_name(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     text = re.sub(r"[^\w.,+=-]", "-", re.sub(r'^\[|\]$|"', "", text))
-    return text if len(text) <= 40 else f"{text[:30]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return _short(text, 40, kept=30)
+
+
+def _short(text: str, most: int, *, kept: int) -> str:
+    """Return a name of so many bytes at most; what is longer is cut and ends with its digest."""
+    content = text.encode()
+    if len(content) <= most:
+        return text
+    return f"{content[:kept].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:8]}"

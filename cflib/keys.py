@@ -16,9 +16,12 @@ import json
 import sys
 import sysconfig
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial, reduce
-from importlib.util import resolve_name
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -67,6 +70,8 @@ def canonical(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted((canonical(v) for v in value), key=json.dumps)
     if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            raise NoStableNameError(f"an array of Python objects, {value!r}, has no stable name: use plain numbers")
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return {"array": digest, "shape": list(value.shape), "type": str(value.dtype)}
     if isinstance(value, np.generic):
@@ -110,7 +115,8 @@ def _function(function: Any, seen: frozenset[int] = frozenset()) -> dict[str, An
     except (OSError, TypeError) as error:
         raise NoStableNameError(f"the source of {name} cannot be read: define it with def in a file or cell") from error
     seen |= {id(function)}
-    around = {used: value for used, value in sorted(_around(function).items()) if id(value) not in seen}
+    inside = {module.__name__: module for module in _own_modules(source, function.__globals__)}
+    around = {used: value for used, value in sorted((_around(function) | inside).items()) if id(value) not in seen}
     uses = {used: _used(value, seen) for used, value in around.items() if not _is_package(value)}
     return {"function": name, "source": hashlib.sha256(source.encode()).hexdigest(), "uses": uses}
 
@@ -137,24 +143,39 @@ def _used(value: Any, seen: frozenset[int]) -> Any:
 
 
 def _module(module: ModuleType, seen: frozenset[int]) -> dict[str, Any]:
-    """Name a module of one's own with its source, and with the modules of one's own that it imports."""
+    """Name a module of one's own with its source, of a folder all of it, and with those of one's own it imports."""
     seen |= {id(module)}
-    source = Path(str(module.__file__)).read_bytes()
-    imported = [sys.modules[name] for name in sorted(_imports(source, module.__package__)) if name in sys.modules]
-    own = [one for one in imported if getattr(one, "__file__", None) and not _is_package(one) and id(one) not in seen]
+    folders = [Path(place) for place in getattr(module, "__path__", ())]
+    files = sorted(path for place in folders for path in place.rglob("*.py")) or [Path(str(module.__file__))]
+    sources = [path.read_bytes() for path in files]
+    imported = {one.__name__: one for source in sources for one in _own_modules(source, vars(module))}
+    own = [one for _, one in sorted(imported.items()) if id(one) not in seen]
     uses = {"uses": [_module(one, seen) for one in own]} if own else {}
-    return {"module": module.__name__, "source": hashlib.sha256(source).hexdigest(), **uses}
+    return {"module": module.__name__, "source": hashlib.sha256(b"\0".join(sources)).hexdigest(), **uses}
 
 
-def _imports(source: bytes, package: str | None) -> set[str]:
+def _own_modules(source: bytes | str, around: Mapping[str, Any]) -> list[ModuleType]:
+    """Return the modules of one's own that a source imports; one that it has not imported yet is imported."""
+    found = []
+    for name in sorted(_imports(source, around.get("__package__"))):
+        with suppress(ImportError, ValueError):
+            top = sys.modules.get(name.split(".")[0]) or find_spec(name.split(".")[0])
+            if top is not None and not _is_package(top):
+                found.append(import_module(name))
+    return [module for module in found if not _is_package(module) and module.__name__ != "__main__"]
+
+
+def _imports(source: bytes | str, package: str | None) -> set[str]:
     """Return the names of all modules that a source may import: ``from a import b`` may mean ``a`` or ``a.b``."""
     names: set[str] = set()
-    for step in ast.walk(ast.parse(source)):
+    text = source.decode() if isinstance(source, bytes) else source
+    for step in ast.walk(ast.parse(f"if True:\n{text}" if text[:1].isspace() else text)):  # a method is indented
         if isinstance(step, ast.Import):
             names |= {one.name for one in step.names}
         elif isinstance(step, ast.ImportFrom):
-            home = resolve_name("." * step.level + (step.module or ""), package)
-            names |= {home} | {f"{home}.{one.name}" for one in step.names}
+            with suppress(ImportError):  # a relative import outside of packages fails when it is run, too
+                home = resolve_name("." * step.level + (step.module or ""), package)
+                names |= {home} | {f"{home}.{one.name}" for one in step.names}
     return names
 
 
@@ -188,12 +209,19 @@ def _installed(value: Any) -> bool:
 
 def _is_package(value: Any) -> bool:
     """Tell whether this is a module that came with Python, with a package or with ``cflib``, not one's own."""
-    if not inspect.ismodule(value) or value.__name__ == "__main__":
+    if isinstance(value, ModuleType):
+        name, file, folders = value.__name__, getattr(value, "__file__", None), getattr(value, "__path__", ())
+    elif isinstance(value, ModuleSpec):  # a module that is there, but not imported
+        name, file = value.name, value.origin if value.has_location else None
+        folders = value.submodule_search_locations or ()
+    else:
         return False
-    file = getattr(value, "__file__", None)
-    if file is None or value.__name__.split(".")[0] == "cflib":
-        return True
-    return any(Path(file).resolve().is_relative_to(place) for place in _library_folders())
+    if name == "__main__":
+        return False
+    places = [file] if file else list(folders)  # a folder without __init__.py has no file; built-ins have neither
+    return name.split(".")[0] == "cflib" or all(
+        any(Path(place).resolve().is_relative_to(library) for library in _library_folders()) for place in places
+    )
 
 
 @cache

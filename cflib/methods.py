@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from cflib import aggregation, choices, clustering
-from cflib.arrays import FloatArray, IntArray, Weights
+from cflib.arrays import FloatArray, IntArray, Weights, check_settings
 from cflib.choices import Arm
 from cflib.distances import (
     clustering_temperature,
@@ -290,6 +290,7 @@ def get(name: str, **settings: Any) -> Method:
     """Return a method by name, e.g. ``get("flic", round=50)``."""
     if name not in ROWS:
         raise ValueError(f"no method {name!r}: there are {', '.join(ROWS)}")
+    check_settings(ROWS[name], settings, name)
     return ROWS[name](**settings)
 
 

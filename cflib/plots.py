@@ -149,6 +149,18 @@ def curve(
     return ax
 
 
+def over_clients(ax: Axes, scores: ArrayLike, *, colour: str, labels: ArrayLike | None = None) -> Axes:
+    """Draw one run ``(rounds, n)``: dotted, the 95 % interval over its clients; thin, the mean of each cluster."""
+    values, width = np.asarray(scores, dtype=float), 1.96 / np.sqrt(np.shape(scores)[1])
+    rounds, mean, spread = np.arange(1, len(values) + 1), values.mean(axis=1), values.std(axis=1)
+    for sign in (-1, 1):
+        ax.plot(rounds, mean + sign * width * spread, color=colour, linestyle=":", linewidth=0.9)
+    for cluster in np.unique(np.asarray(labels)) if labels is not None else ():
+        own = values[:, np.asarray(labels) == cluster].mean(axis=1)
+        ax.plot(rounds, own, color=colour, linewidth=0.6, alpha=0.6)
+    return ax
+
+
 def memberships(ax: Axes, labels: ArrayLike, *, truth: ArrayLike | None = None) -> Axes:
     """Draw which cluster each client is in over rounds, from labels ``(rounds, n)``; clusters keep their colour.
 

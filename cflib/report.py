@@ -20,6 +20,7 @@ import yaml
 
 from cflib import claims, lineage
 from cflib.claims import ARMS, FOUND, NOTEBOOKS, OUTCOMES, PAPERS, PRESETS, Claim, Verdict
+from cflib.files import write_atomically
 from cflib.pages import Cell, Notebook, read
 from cflib.provenance import PROJECT
 from cflib.rules import Finding
@@ -255,9 +256,12 @@ def _write(output: Path, files: Mapping[str, bytes]) -> None:
     """Write what changed and remove what an earlier build wrote and this one did not."""
     output.mkdir(parents=True, exist_ok=True)
     known = output / MADE
-    before = set(json.loads(known.read_text("utf-8"))) if known.is_file() else set()
+    try:
+        before = set(json.loads(known.read_text("utf-8"))) if known.is_file() else set()
+    except ValueError:
+        raise ValueError(f"{known} is damaged, so nobody knows which files are the site's: empty {output}") from None
     # The list is complete at every moment, so that a build after an interrupted one finds all there is to remove.
-    known.write_text(json.dumps(sorted(before | set(files))), encoding="utf-8")
+    write_atomically(known, json.dumps(sorted(before | set(files))))
     for address, content in files.items():
         path = output / address
         path.parent.mkdir(exist_ok=True)
@@ -269,4 +273,4 @@ def _write(output: Path, files: Mapping[str, bytes]) -> None:
     figures = output / "figures"
     if figures.is_dir() and not any(figures.iterdir()):
         figures.rmdir()
-    known.write_text(json.dumps(sorted(files)), encoding="utf-8")
+    write_atomically(known, json.dumps(sorted(files)))

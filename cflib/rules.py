@@ -160,7 +160,7 @@ def _finding(held: bool, found: Interval, seeds: int, failed: str, against: bool
 def _beyond(found: Interval, direction: str, by: float, seeds: int, *, base: float = 0.0) -> Finding:
     sign = sign_of(direction)
     low, high = sorted(sign * (end - base) for end in (found.low, found.high))
-    edge = by if base == 0 else base + sign * by
+    edge = base + sign * by + 0.0  # which is never minus 0
     failed = (
         f"the interval contains {edge:g}" if high >= by else "the other way round" if base == 0 else f"beyond {edge:g}"
     )

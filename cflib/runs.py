@@ -97,8 +97,10 @@ def run(
         warnings.warn(f"this run is neither kept nor resumable: {error}", stacklevel=2)
         return _simulate(spec, None, store, workers, progress, frozenset(snapshots), "uncached", recall)
     place = _place(name)
+    if not place.exists() and (finished := store.read(name)) is not None:
+        return finished
     with lock(place.with_suffix(".lock")):
-        record = store.read(name)
+        record = store.read(name)  # another process may just have written it
         if record is None:
             record = _simulate(spec, place, store, workers, progress, frozenset(snapshots), name, recall)
             store.write(record)

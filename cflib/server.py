@@ -90,11 +90,11 @@ def generic_model(models: Sequence[Weights], labels: IntArray, clusters: Sequenc
 def _sift(sent: Mapping[int, Job], replies: Sequence[Reply], like: Weights) -> tuple[list[Reply], dict[int, str]]:
     """Part usable replies from those of clients to leave out, with the reason for each."""
     excluded = dict.fromkeys(sent, "no reply")
-    usable = []
-    for reply in sorted(replies, key=lambda reply: reply.client):
-        if reply.client not in sent:
+    usable: list[Reply] = []
+    for client, reply in sorted({reply.client: reply for reply in reversed(replies)}.items()):  # the first one counts
+        if client not in sent:
             continue
-        job = sent[reply.client]
+        job = sent[client]
         model = like if job.task == "train" else like[-1:]
         if reply.error:
             excluded[reply.client] = reply.error
@@ -230,16 +230,27 @@ def _aggregate(
     method: Method, state: State, models: tuple[Weights, ...], labels: IntArray, trained: Sequence[Reply]
 ) -> tuple[Weights, ...]:
     if method.pool == "memory":
-        parts = [(int(i), state.memory[i].description, 1) for i in state.known]
+        parts = [(int(i), _as_model(method, state, state.memory[i].description), 1) for i in state.known]
     else:
         parts = [(reply.client, reply.arrays, reply.samples) for reply in trained]
+    members: dict[int, list[tuple[Weights, int]]] = {}
+    for client, arrays, samples in parts:
+        members.setdefault(int(labels[client]), []).append((arrays, samples))
     fresh = list(models)
-    for cluster in range(len(models)):
-        members = [(arrays, samples) for client, arrays, samples in parts if labels[client] == cluster]
-        if members:
-            weights = np.array([samples for _, samples in members], dtype=float)
-            fresh[cluster] = method.combine([arrays for arrays, _ in members], weights)
+    for cluster, own in members.items():
+        if cluster >= 0:
+            weights = np.array([samples for _, samples in own], dtype=float)
+            fresh[cluster] = method.combine([arrays for arrays, _ in own], weights)
     return tuple(fresh)
+
+
+def _as_model(method: Method, state: State, told: Any) -> Weights:
+    """Return a description that is to be combined into a model, after checking that it is one."""
+    if [np.shape(array) for array in told] != [array.shape for array in state.probe]:
+        raise ValueError(
+            f"{method.name} combines what it remembers of clients, which is no model: set describe=choices.model"
+        )
+    return list(told)
 
 
 def parents(before: IntArray, labels: IntArray) -> list[int]:
@@ -253,10 +264,12 @@ def parents(before: IntArray, labels: IntArray) -> list[int]:
 
 def _follow(state: State, trained: Sequence[Reply], schedule: Schedule) -> State:
     """Append each cluster's mean training loss and stop the clusters that no longer progress."""
-    losses = list(state.losses)
-    for cluster in range(len(losses)):
-        values = [r.scores["loss"] for r in trained if state.labels[r.client] == cluster and "loss" in r.scores]
-        if values:
+    losses, told = list(state.losses), dict[int, list[float]]()
+    for reply in trained:
+        if np.isfinite(reply.scores.get("loss", np.nan)):
+            told.setdefault(int(state.labels[reply.client]), []).append(reply.scores["loss"])
+    for cluster, values in told.items():
+        if cluster >= 0:
             losses[cluster] = (*losses[cluster], float(np.mean(values)))
     stopped = set(state.stopped)
     if schedule.patience is not None:

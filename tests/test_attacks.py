@@ -13,6 +13,7 @@ from cflib.aggregation import mean, weighted_mean
 from cflib.attacks import (
     alie,
     force_aggregate,
+    force_mean,
     gaussian_noise,
     ipm,
     label_flip,
@@ -200,6 +201,13 @@ def test_scales_out_of_range_are_refused():
     for scale in (0.0, -1.0, np.inf):
         with pytest.raises(ValueError, match="scale is"):
             ipm([np.ones(2)], scale=scale)
+
+
+def test_a_mean_that_cannot_be_forced_is_refused():
+    with pytest.raises(ValueError, match="pass 3 weights"):
+        force_mean(np.ones((2, 1)), [1, 1])
+    with pytest.raises(ValueError, match="the others' are all 0"):
+        force_mean(np.ones((2, 1)), [0, 0, 1])
 
 
 @pytest.mark.parametrize(

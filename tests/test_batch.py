@@ -654,6 +654,46 @@ def test_pictures_get_lighter_and_look_the_same(tmp_path):
     assert notebook.cells[0].outputs[0].data["image/png"] == light
 
 
+def test_a_copy_that_cannot_be_saved_is_kept_and_the_batch_goes_on(stand_in, monkeypatch):
+    make(stand_in, "01_a", "pass")
+    make(stand_in, "02_b", "pass")
+    write = batch.write_atomically
+
+    def full(path, content):
+        if path.name.startswith("01_a"):
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(batch, "write_atomically", full)
+    jobs, shown = plan(stand_in)[0], io.StringIO()
+    assert run(jobs, board=Board(shown)) == 1
+    assert executed(stand_in) == ["02_b.quick.ipynb"]
+    (kept,) = stand_in.glob("cflib-run-*")
+    assert (kept / "result.ipynb").is_file()
+    assert (
+        "01_a.quick: could not be saved: [Errno 28] No space left on device; what there is lies in" in shown.getvalue()
+    )
+    assert str(kept) in shown.getvalue()
+
+
+def test_a_folder_that_takes_no_copies_is_refused_before_anything_runs(stand_in):
+    make(stand_in, "01_a", "Path('ran').touch()")
+    (stand_in / "blocked").write_text("a file, no folder")
+    with pytest.raises(ValueError, match=r"blocked takes no executed copies .*: name another folder with --output"):
+        run(plan(stand_in, output=stand_in / "blocked")[0], board=Board(io.StringIO()))
+    assert not (stand_in / "ran").exists()
+
+
+def test_a_name_too_long_for_a_file_is_cut_and_stays_its_own(tmp_path):
+    from cflib.jobs import _short
+
+    long = "01_notebook.quick." + ".".join(f"parameter_{i}=äöü" for i in range(30))
+    short = _short(long, 200, kept=180)
+    assert len(short.encode()) <= 200
+    assert short != _short(long + "1", 200, kept=180)
+    assert _short("01_notebook.quick", 200, kept=180) == "01_notebook.quick"
+
+
 def test_the_last_act_of_an_orphan_is_to_kill_its_kernel_and_clear_its_folder(tmp_path, monkeypatch):
     done = []
     ends, starts = os.pipe()

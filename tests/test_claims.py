@@ -197,6 +197,7 @@ def test_an_ordering_by_a_margin_needs_the_interval_beyond_it():
     first = [2, 3, 4]  # interval (0.516, 5.484)
     assert rules.judge_ordering(first, 0, "greater", by=0.5).held is True
     assert rules.judge_ordering(first, 0, "greater", by=0.6).note == "the interval contains 0.6"
+    assert rules.judge_ordering(-np.asarray(first), 0, "less", by=0.6).note == "the interval contains -0.6"
     assert rules.judge_ordering([-x for x in first], 0, "less", by=0.5).held is True
     assert rules.judge_ordering([-0.01, 0.0, 0.01], 0, "greater", by=-0.03).held is True
 

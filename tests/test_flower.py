@@ -225,6 +225,14 @@ def test_of_two_nodes_that_claim_a_client_the_one_started_last_is_asked():
     assert roster.online() == {1: old}
 
 
+def test_names_that_do_not_fit_the_clients_are_refused_before_anybody_waits():
+    grid = LoopbackGrid(flower_app.client, 2, config())
+    with pytest.raises(ValueError, match="names has oslo twice"):
+        Roster(grid, names=("oslo", "rome", "oslo"))
+    with pytest.raises(ValueError, match="3 clients but 2 names"):
+        Roster(grid, names=("oslo", "rome")).gather(3, wanted=3, least=1, seconds=60)
+
+
 def test_a_server_that_is_killed_goes_on_from_its_last_finished_round(tmp_path, monkeypatch):
     settings = config(method="flic(round=2)", rounds=4)
     grid = LoopbackGrid(flower_app.client, 4, settings)
@@ -271,6 +279,12 @@ def test_only_the_library_is_packed(tmp_path):
         ({"partition": "datasets()"}, "partition is 'datasets': choose one of"),
         ({"attack": "minus_grad"}, r"name one of minus_grad, .* and its clients=\(0, 1\)"),
         ({"attack": "blocks(clients=(0,))"}, "name one of minus_grad"),
+        ({"partition": "iid, rotation"}, "partition is 'iid, rotation': name exactly one"),
+        ({"partition": "iid(groupz=3)"}, "partition iid does not take groupz: its settings are samples"),
+        ({"training": "sgd(lr=3)"}, "training sgd does not take lr: its settings are learning_rate"),
+        ({"method": "flic(rounds=3)"}, "flic does not take rounds"),
+        ({"attack": "minus_grad(clients=0)"}, "name one of minus_grad"),
+        ({"attack": "gaussian_noise(clients=(0,))"}, "attack gaussian_noise needs scale"),
         ({"clients": 0}, "clients is 0: a run needs at least 1"),
         ({"mehtod": "fedavg"}, r"the run config has no \['mehtod'\]"),
         ({"dataset": "imagenet"}, "unknown data set 'imagenet'"),

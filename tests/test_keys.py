@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections import Counter
@@ -121,6 +122,37 @@ def test_what_a_module_of_ones_own_imports_enters_too(tmp_path, monkeypatch):
     before = key(mine)
     (tmp_path / "own_deep.py").write_text("FACTOR = 4\n")
     assert key(mine) != before
+
+
+OWN_USES = {
+    "import own_{0}.helpers\n\n\ndef mine(d):\n    return own_{0}.helpers.f(d)\n": "a folder",
+    "def mine(d):\n    from own_{0}.helpers import f\n\n    return f(d)\n": "inside",
+    "class A:\n    @staticmethod\n    def mine(d):\n        import own_{0}.helpers as h\n\n        return h.f(d)\n\n\n"
+    "mine = A.mine\n": "inside a method",
+}
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["package", "plain folder"])
+@pytest.mark.parametrize("study", OWN_USES, ids=OWN_USES.values())
+def test_however_a_module_of_ones_own_is_imported_it_enters(study, starts, tmp_path, monkeypatch):
+    name = f"p{list(OWN_USES).index(study)}{int(starts)}"
+    place = tmp_path / f"own_{name}"
+    place.mkdir()
+    if starts:
+        (place / "__init__.py").write_text("")
+    (place / "helpers.py").write_text("def f(d):\n    return d\n")
+    (tmp_path / f"own_study_{name}.py").write_text(study.format(name))
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module(f"own_study_{name}").mine
+    before = key(mine)
+    assert key(mine) == before
+    (place / "helpers.py").write_text("def f(d):\n    return 2 * d\n")
+    assert key(mine) != before
+
+
+def test_an_array_of_objects_has_no_stable_name():
+    with pytest.raises(NoStableNameError, match="array of Python objects"):
+        key(np.array([{}, "x"], dtype=object))
 
 
 @dataclass(frozen=True)

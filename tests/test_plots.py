@@ -29,6 +29,16 @@ def test_single_runs_have_the_line_style_of_their_mean():
     assert [line.get_linestyle() for line in ax.lines] == [":"] * 4 + ["-"] * 4
 
 
+def test_one_run_shows_its_interval_over_clients_and_its_clusters():
+    _, ax = plots.panels()
+    scores = np.array([[0.0, 0.2, 0.8, 1.0], [0.5, 0.5, 0.5, 0.5]])
+    assert plots.over_clients(ax, scores, colour="red", labels=[0, 0, 1, 1]) is ax
+    low, high, *clusters = (line.get_ydata() for line in ax.lines)
+    half = 1.96 * scores[0].std() / 2
+    assert np.allclose([low, high], [[0.5 - half, 0.5], [0.5 + half, 0.5]])
+    assert np.allclose(clusters, [[0.1, 0.5], [0.9, 0.5]])
+
+
 def test_strips_show_every_score_in_its_round():
     _, ax = plots.panels()
     scores = np.array([[0.0, 0.5, 1.0], [1.0, 0.25, 0.75]])

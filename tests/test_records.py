@@ -119,6 +119,14 @@ def test_a_record_too_large_to_commit_goes_to_the_cache_with_a_remedy(tmp_path):
     assert not store.path("abc").exists()
 
 
+def test_a_record_elsewhere_is_read_even_if_no_copy_can_be_made(tmp_path):
+    Store(tmp_path / "kept").write(example())
+    (tmp_path / "cache").write_text("a file, no folder")
+    record = Store(tmp_path / "cache", (tmp_path / "kept",)).read("abc")
+    assert record is not None
+    assert record.digest == example().digest
+
+
 def test_what_is_written_can_be_read_by_those_who_may_read_other_files(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
     write_atomically(tmp_path / "file", "content")

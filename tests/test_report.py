@@ -342,6 +342,13 @@ def test_a_list_of_files_that_points_outside_removes_nothing_there(tmp_path: Pat
     assert outside.is_file()
 
 
+def test_a_damaged_list_of_files_is_named_with_its_remedy(tmp_path: Path, build: Build) -> None:
+    build()
+    (tmp_path / "site" / report.MADE).write_text('["index.ht')
+    with pytest.raises(ValueError, match=r"is damaged, so nobody knows .*: empty"):
+        build()
+
+
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path, build: Build) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "thesis.tex").write_text("mine")

@@ -492,6 +492,55 @@ def test_unknown_names_are_refused_with_what_there_is():
             call()
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pool": "memroy"}, "pool is 'memroy', expected one of replies, memory"),
+        ({"choose": "los"}, "choose is 'los', expected one of only"),
+        ({"models": 0}, "models is 0"),
+        ({"when": None}, "has cluster but not when"),
+        ({"cluster": None}, "has when but not cluster"),
+        ({"describe": None}, "has compare but nothing to describe clients: set describe"),
+        ({"describe": None, "compare": None}, "has cluster but nothing to describe"),
+        ({"compare": None, "watch": float}, "watches the matrix"),
+    ],
+)
+def test_a_row_that_does_not_fit_together_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(methods.briggs(round=1), **change)
+
+
+def test_settings_that_a_method_does_not_take_are_named_with_those_it_does():
+    with pytest.raises(ValueError, match=r"flic does not take rounds: its settings are .*round"):
+        methods.get("flic", rounds=3)
+
+
+def test_descriptions_that_are_no_models_are_not_combined():
+    method = replace(methods.louvain_cfl("avg"), describe=choices.update, compare=None, cluster=None, when=None)
+    with pytest.raises(ValueError, match=r"no model: set describe=choices\.model"):
+        states(method, Pull(TWO_GROUPS), rounds=1)
+
+
+def test_of_two_replies_of_a_client_the_first_counts():
+    state = start(methods.fedavg(), 2, lambda i: ZERO)
+    jobs = plan(methods.fedavg(), state, np.arange(2), seed=0, schedule=Schedule())
+    replies = [Reply(0, weights(1, 1, 1)), Reply(1, weights(3, 3, 3)), Reply(0, weights(np.nan, 0, 0))]
+    after = step(methods.fedavg(), state, jobs, replies, schedule=Schedule())
+    assert after.excluded == {}
+    assert centre(after) == [2, 2, 2]
+
+
+def test_a_loss_that_is_no_number_does_not_keep_a_cluster_from_stopping():
+    schedule = Schedule(patience=2)
+    state = start(methods.fedavg(), 1, lambda i: ZERO)
+    for loss in (np.nan, 1.0, 1.0, 1.0):
+        assert not state.stopped
+        jobs = plan(methods.fedavg(), state, np.arange(1), seed=0, schedule=schedule)
+        state = step(methods.fedavg(), state, jobs, [Reply(0, ZERO, scores={"loss": loss})], schedule=schedule)
+    assert state.stopped == {0}
+    assert state.losses == ((1.0, 1.0, 1.0),)
+
+
 def test_statistics_and_step_counters_dwarf_the_weights_in_the_published_description():
     from cflib.protocol import Reply
 

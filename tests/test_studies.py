@@ -13,6 +13,7 @@ from cflib.federation import Federation
 from cflib.models import Network
 from cflib.protocol import Schedule
 from cflib.records import Store
+from cflib.rules import final
 from cflib.runs import gather, models_after, run
 from cflib.simulation import Attendance
 from cflib.studies.arms import (
@@ -22,6 +23,7 @@ from cflib.studies.arms import (
     chronicle,
     client_accuracies,
     cluster_accuracies,
+    cost_of_parting,
     generic_accuracies,
     prolonged,
     states,
@@ -89,6 +91,19 @@ def test_accuracies_come_by_round_and_client_and_by_cluster(spec, tmp_path):
     assert found.shape == (2, 4)
     assert found.mean(axis=1) == pytest.approx(record.rounds["accuracy_received"])
     assert cluster_accuracies(record) == pytest.approx([found[-1, [0, 3]].mean(), found[-1, 1:3].mean()])
+
+
+def test_the_cost_of_parting_is_also_told_for_clients_that_are_not_alone(spec, tmp_path):
+    store = Store(tmp_path)
+    together, parted = (
+        run(replace(spec, method=m), store=store, progress=False)
+        for m in (methods.fedavg(), methods.oracle([0, 1, 1, 1]))
+    )
+    lost = final(client_accuracies(together).T) - final(client_accuracies(parted).T)
+    told = cost_of_parting(together, parted)
+    assert told["sizes"] == [1, 3]
+    assert told["cost"] == pytest.approx(lost.mean())
+    assert told["cost to clients not alone"] == pytest.approx(lost[1:].mean())
 
 
 def test_states_are_those_of_the_run_itself(spec, tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from cflib import attacks, datasets, methods, partition
+from cflib.arrays import check_settings
 from cflib.client import Attack, perform
 from cflib.experiment import Measures, Run, View
 from cflib.federation import Federation
@@ -81,13 +82,16 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
     if unknown := sorted(set(config) - set(DEFAULTS)):
         raise ValueError(f"the run config has no {unknown}: it knows {sorted(DEFAULTS)}")
     given = {**DEFAULTS, **config}
-    ((split, options),) = calls(given["partition"], "partition")
-    ((optimizer, training),) = calls(given["training"], "training")
-    ((name, layers),) = calls(given["network"], "network")
+    (split, options), (optimizer, training), (name, layers) = (
+        _one(given[what], what) for what in ("partition", "training", "network")
+    )
     if split not in partition.SPLITS:
         raise ValueError(f"partition is {split!r}: choose one of {', '.join(partition.SPLITS)}")
     if given["clients"] < 1:
         raise ValueError(f"clients is {given['clients']}: a run needs at least 1")
+    dealt_with = ("labels", "n_clients", "rng", "test_labels")
+    check_settings(getattr(partition, split), options, f"partition {split}", given=dealt_with)
+    check_settings(Training, training, f"training {optimizer}", given=("optimizer",))
     data = datasets.load(given["dataset"])
     dealt = getattr(partition, split)(
         data.train_labels,
@@ -114,14 +118,22 @@ def specify(config: Mapping[str, Any]) -> list[Run]:
     ]
 
 
+def _one(text: str, what: str) -> tuple[str, dict[str, Any]]:
+    found = calls(text, what)
+    if len(found) != 1:
+        raise ValueError(f"{what} is {text!r}: name exactly one")
+    return found[0]
+
+
 def _attack(text: str) -> Attack | None:
     """Read an attack, e.g. ``minus_grad(clients=(0, 1))``."""
     if not text:
         return None
-    ((name, settings),) = calls(text, "attack")
-    if name not in attacks.MEANS or "clients" not in settings:
+    name, settings = _one(text, "attack")
+    if name not in attacks.MEANS or not isinstance(settings.get("clients"), (tuple, list)):
         raise ValueError(f"attack is {text!r}: name one of {', '.join(attacks.MEANS)} and its clients=(0, 1)")
     clients, function = settings.pop("clients"), getattr(attacks, name)
+    check_settings(function, settings, f"attack {name}", given=("update", "updates", "labels", "rng", "weights"))
     return Attack(clients=clients, **{attacks.MEANS[name]: partial(function, **settings) if settings else function})
 
 

@@ -114,6 +114,8 @@ class Roster:
 
     def __init__(self, grid: Grid, *, names: Sequence[str] = (), ttl: float = 600.0) -> None:
         self.grid, self.names, self.ttl = grid, tuple(names), ttl
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise ValueError(f"names has {', '.join(twice)} twice: every client has a name of its own")
         self.clients: dict[int, int] = {}
         self.total = len(self.names)
         """How many clients there are in all, as far as names or nodes tell."""
@@ -133,6 +135,8 @@ class Roster:
 
         Raises ``TooFewClientsError``, naming who is missing, if even those are not there.
         """
+        if self.names and total != len(self.names):
+            raise ValueError(f"{total} clients but {len(self.names)} names: give every client its name")
         deadline = time.monotonic() + seconds
         while len(found := self._expected(total)) < wanted and time.monotonic() < deadline:
             time.sleep(POLL)

@@ -69,6 +69,13 @@ def cluster_accuracies(record: Record) -> FloatArray:
     return np.array([accuracy[labels == cluster].mean() for cluster in np.unique(labels[labels >= 0])])
 
 
+def cost_of_parting(together: Record, parted: Record) -> dict[str, Any]:
+    """Return what clients lose by training in clusters: over all of them, and over those not alone in theirs."""
+    labels = parted.labels[-1]
+    sizes, lost = np.bincount(labels), final(client_accuracies(together).T) - final(client_accuracies(parted).T)
+    return {"sizes": sizes.tolist(), "cost": lost.mean(), "cost to clients not alone": lost[sizes[labels] > 1].mean()}
+
+
 def states(spec: Run, *, workers: int | None = None) -> list[State]:
     """Return every state of a run, the first one included; nothing is kept on disk, so use it for small runs."""
     return list(follow(spec, workers=workers))
