@@ -1,7 +1,8 @@
 """A run's state on disk, so that a kill loses at most a minute.
 
 A model or description is a file of its own, named by what it is and a round; a description that is on disk already is
-not written again. A small manifest, replaced atomically, says which files make up the state. Files that no manifest
+not written again, and of the history only what came since the last time is, so that a checkpoint costs the same however
+long the run has been. A small manifest, replaced atomically, says which files make up the state. Files that no manifest
 names any more are deleted afterwards.
 """
 
@@ -21,16 +22,25 @@ from cflib.files import write_atomically
 from cflib.grid import Memory, State
 from cflib.records import DAMAGE
 
-FORMAT = 1
+FORMAT = 2
 PLAIN = ("round", "trainable", "watched", "clustered", "losses")
 
 
-def save(folder: Path, state: State, extra: Mapping[str, Any]) -> None:
-    """Write the state and a few more arrays (``extra``); a crash at any moment leaves the old or the new one."""
+def save(folder: Path, state: State, about: Mapping[str, Any], rows: Mapping[str, Any]) -> None:
+    """Write the state, plain data ``about`` the run, and the arrays of its history since the last save (``rows``).
+
+    A crash at any moment leaves the old or the new one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     blobs = _Blobs(folder)
+    piece, pieces = f"rows-{state.round}.npz", blobs.pieces
+    if piece not in pieces:
+        _write(folder / piece, rows)
+        pieces = [*pieces, piece]
     manifest: dict[str, Any] = {
         "format": FORMAT,
+        "about": about,
+        "rows": pieces,
         **{name: getattr(state, name) for name in PLAIN},
         "flagged": sorted(state.flagged),
         "stopped": sorted(state.stopped),
@@ -42,18 +52,18 @@ def save(folder: Path, state: State, extra: Mapping[str, Any]) -> None:
             for client, kept in state.memory.items()
         ],
     }
-    arrays = {"labels": state.labels, "shares": state.shares, **extra}
+    arrays = {"labels": state.labels, "shares": state.shares}
     if state.matrix is not None:
         arrays["matrix"] = state.matrix
     manifest["arrays"] = f"arrays-{state.round}.npz"
     _write(folder / manifest["arrays"], arrays)
     write_atomically(folder / "state.json", json.dumps(manifest).encode())
     used = {manifest["arrays"], manifest["probe"], *manifest["models"], *(entry[2] for entry in manifest["memory"])}
-    _sweep(folder, used | {"state.json"})
+    _sweep(folder, used | {"state.json", *pieces})
 
 
-def load(folder: Path) -> tuple[State, dict[str, Any]] | None:
-    """Return the state and the extra arrays, or None if there is no whole checkpoint.
+def load(folder: Path) -> tuple[State, dict[str, Any], list[dict[str, Any]]] | None:
+    """Return the state, the data about the run and its history piece by piece; None if there is no whole checkpoint.
 
     One that cannot be read, or was written in another format, is removed with a warning: the run starts again.
     """
@@ -67,7 +77,7 @@ def load(folder: Path) -> tuple[State, dict[str, Any]] | None:
         return None
 
 
-def _load(folder: Path) -> tuple[State, dict[str, Any]]:
+def _load(folder: Path) -> tuple[State, dict[str, Any], list[dict[str, Any]]]:
     manifest = json.loads((folder / "state.json").read_text())
     if manifest["format"] != FORMAT:
         raise ValueError(f"format {manifest['format']}, expected {FORMAT}")
@@ -93,7 +103,7 @@ def _load(folder: Path) -> tuple[State, dict[str, Any]]:
         losses=tuple(tuple(series) for series in manifest["losses"]),
         stopped=frozenset(manifest["stopped"]),
     )
-    return state, arrays
+    return state, manifest["about"], [_read(folder / piece) for piece in manifest["rows"]]
 
 
 def save_snapshot(folder: Path, state: State) -> None:
@@ -152,9 +162,11 @@ class _Blobs:
     def __init__(self, folder: Path) -> None:
         self.folder, self.names = folder, dict[int, str]()
         self.trusted: set[str] = set()
+        self.pieces: list[str] = []
         if (folder / "state.json").exists():
             old = json.loads((folder / "state.json").read_text())
             self.trusted = {old["probe"], *old["models"], *(entry[2] for entry in old["memory"])}
+            self.pieces = list(old["rows"])
 
     def keep(self, weights: Any, name: str) -> str:
         """Return the file that holds these arrays."""

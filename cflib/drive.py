@@ -42,18 +42,21 @@ def conduct(
     clock = time.monotonic()
     stored = checkpoints.load(place) if place is not None else None
     if stored is not None:
-        state, tables = stored[0], Tables.from_arrays(stored[1])
+        state, tables = stored[0], Tables.restored(*stored[1:])
     else:
         state, tables = first_state(spec) if opening is None else opening(), Tables()
     made = _made(spec)
     tables.begin({name: made[name] for name in ("commit", "instructions", "lock", "onednn")})
 
+    saved = state.round
+
     def save() -> None:
-        nonlocal clock
+        nonlocal clock, saved
         tables.seconds += time.monotonic() - clock
         clock = time.monotonic()
         if place is not None:
-            checkpoints.save(place, state, tables.to_arrays())
+            checkpoints.save(place, state, tables.about, tables.rows_after(saved))
+            saved = state.round
 
     if isinstance(progress, Progress):
         showing: AbstractContextManager[Progress] = nullcontext(progress)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +25,8 @@ from cflib.training import Evaluation
 
 WHOLE = {"round", "client", "cluster", "label", "size", "clusters", "excluded"}
 """Columns of whole numbers."""
+ROWS = ("rounds", "clients", "clusters", "events")
+"""Lists of rows, ordered by the round that each names."""
 
 
 class ScoringRuntime(Runtime, Protocol):
@@ -57,24 +60,32 @@ class Tables:
         known = {} if np.isnan(accuracy) else {"accuracy": f"{accuracy:.3f}"}
         return {**known, "clusters": str(row["clusters"])}
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return all rows as arrays, for a checkpoint."""
-        names = ("events", "seconds", "kept", "diagonal", "origins")
-        about = {name: getattr(self, name) for name in names}
-        tables = {name: getattr(self, name) for name in ("rounds", "clients", "clusters")}
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint has to know of the run beside its rows."""
+        return {name: getattr(self, name) for name in ("seconds", "diagonal", "origins")}
+
+    def rows_after(self, round: int) -> dict[str, Any]:
+        """Return the rows of all rounds after this one as arrays, for a checkpoint."""
+        first = {name: bisect_right(getattr(self, name), round, key=lambda row: row["round"]) for name in ROWS}
+        tables: dict[str, Any] = {name: getattr(self, name)[first[name] :] for name in ROWS}
+        start = bisect_right(self.kept, round)
         return {
-            "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
-            "tables": np.frombuffer(json.dumps(tables).encode(), dtype=np.uint8),
-            "history": np.array(self.labels, dtype=np.int64),
-            "triangles": np.array(self.triangles, dtype=np.float32),
+            "tables": np.frombuffer(json.dumps({**tables, "kept": self.kept[start:]}).encode(), dtype=np.uint8),
+            "labels": np.array(self.labels[first["rounds"] :], dtype=np.int64),
+            "triangles": np.array(self.triangles[start:], dtype=np.float32),
         }
 
     @staticmethod
-    def from_arrays(arrays: Mapping[str, Any]) -> Tables:
-        """Return the rows that a checkpoint holds."""
-        about = json.loads(arrays["about"].tobytes())
-        tables = json.loads(arrays["tables"].tobytes())
-        return Tables(**tables, labels=list(arrays["history"]), triangles=list(arrays["triangles"]), **about)
+    def restored(about: Mapping[str, Any], pieces: Iterable[Mapping[str, Any]]) -> Tables:
+        """Return what checkpoints wrote, piece after piece."""
+        tables = Tables(**about)
+        for piece in pieces:
+            for name, rows in json.loads(piece["tables"].tobytes()).items():
+                getattr(tables, name).extend(rows)
+            tables.labels.extend(piece["labels"])
+            tables.triangles.extend(piece["triangles"])
+        return tables
 
     def begin(self, origin: dict[str, Any]) -> None:
         """Note under what the run is computed from here on; warn if that may change its bits."""
@@ -85,7 +96,7 @@ class Tables:
 
     def forget_after(self, round: int) -> None:
         """Drop the rows of a round that was not finished, so that it can be measured again."""
-        for name in ("rounds", "clients", "clusters", "events"):
+        for name in ROWS:
             setattr(self, name, [row for row in getattr(self, name) if row["round"] <= round])
         self.labels = self.labels[: len(self.rounds)]
         self.kept = [kept for kept in self.kept if kept <= round]

@@ -416,6 +416,28 @@ def test_a_checkpoint_that_cannot_be_read_is_dropped_with_a_warning_and_the_run_
     assert not place.exists()
 
 
+def test_a_checkpoint_writes_only_what_is_new_however_long_the_run(tmp_path, monkeypatch):
+    from cflib import checkpoints, drive
+
+    spec = digits_run(rounds=8)
+    written = []
+
+    def write(path, arrays, write=checkpoints._write):
+        write(path, arrays)
+        written.append((path.name, path.stat().st_size))
+
+    monkeypatch.setattr(checkpoints, "_write", write)
+    runtime = drive.runtime_of(spec)
+    record = drive.conduct(spec, runtime, name=spec.key, place=tmp_path / "here", progress=False, every=0)
+    runtime.close()
+    pieces = [(name, size) for name, size in written if name.startswith("rows-")]
+    assert [name for name, _ in pieces] == [f"rows-{round}.npz" for round in range(1, 9)]
+    assert max(size for _, size in pieces) < 1.1 * min(size for _, size in pieces)
+    state, about, rows = checkpoints.load(tmp_path / "here")
+    assert state.round == 8
+    assert drive.Tables.restored(about, rows).record(spec.key, spec.specification, {}).digest == record.digest
+
+
 def test_a_run_that_goes_on_from_another_does_so_too_if_its_checkpoint_cannot_be_read(tmp_path):
     base = digits_run(rounds=3)
     child = replace(base, method=methods.oracle([0] * 6 + [1] * 6), start=(base, 2))
