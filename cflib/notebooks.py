@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
+from cflib.claims import PRESETS
 from cflib.parameters import Parameter, declarations, from_file
 
-PRESETS = ("smoke", "quick", "long", "paper")
 LONGEST_CELL = 25
 LONGEST_BODY = 3
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -22,8 +20,8 @@ from cflib import claims, lineage
 from cflib.claims import ARMS, FOUND, NOTEBOOKS, OUTCOMES, PAPERS, PRESETS, Claim, Verdict
 from cflib.files import write_atomically
 from cflib.pages import Cell, Notebook, read
-from cflib.provenance import PROJECT
 from cflib.rules import Finding
+from cflib.tidying import impersonal
 from cflib.wording import clock, number, plain, sentence, words
 
 MADE = ".made-by-cflib"
@@ -179,7 +177,7 @@ def _pages(
         listed = any(address == one for one, _ in menu)
         here = {"here": address, "current": "page"} if listed else {"here": "notebooks.html", "current": "true"}
         text = templates.get_template(template).render(menu=menu, papers=papers, **here, **content)
-        files[address] = _impersonal(text).encode()
+        files[address] = impersonal(text).encode()
 
     everything = list(views.values())
     left = sum(view.verdict.open for view in everything)
@@ -234,15 +232,6 @@ def _rank(preset: str) -> int:
 def _order(name: str) -> tuple[str, int, str]:
     slug, _, preset = name.partition(".")
     return slug, _rank(preset), preset
-
-
-def _impersonal(text: str) -> str:
-    """Take this machine's folders out of a page, should an output name them."""
-    roots = {str(PROJECT): "", sys.prefix: "...", tempfile.gettempdir(): "...", str(Path.home()): "~"}
-    for root in sorted(roots.keys() - {"/"}, key=len, reverse=True):
-        instead = f"{roots[root]}/" if roots[root] else ""
-        text = re.sub(rf"(?<![\w.-]){re.escape(root)}(?:/|(?![\w-]))", instead, text)
-    return text
 
 
 def _check_own(output: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cflib import batch, board, execution
+from cflib import batch, board, execution, tidying
 from cflib.__main__ import main
 from cflib.batch import run
 from cflib.board import Board, Row, clock
@@ -616,7 +616,7 @@ def test_outputs_are_joined_and_say_nothing_about_the_machine(monkeypatch, tmp_p
     ]
     cell.outputs = [nbformat.from_dict(output) for output in cell.outputs]
     notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"language_info": {"name": "python", "version": "3"}})
-    execution.tidy(notebook)
+    tidying.tidy(notebook)
     assert dict(cell.metadata) == {"keep": False}
     assert notebook.metadata.language_info == {"name": "python"}
     first, second, third = cell.outputs
@@ -641,7 +641,7 @@ def test_pictures_get_lighter_and_look_the_same(tmp_path):
         for picture in (drawn, glass, "bm90IGEgcGljdHVyZQ==")
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=outputs)])
-    execution.tidy(notebook)
+    tidying.tidy(notebook)
     light, same, unreadable = (output.data["image/png"] for output in notebook.cells[0].outputs)
     assert (same, unreadable) == (glass, "bm90IGEgcGljdHVyZQ==")
     assert len(light) < 0.6 * len(drawn)
@@ -650,7 +650,7 @@ def test_pictures_get_lighter_and_look_the_same(tmp_path):
     )
     assert before.shape == after.shape
     assert np.abs(before - after).max() < 25
-    execution.tidy(notebook)
+    tidying.tidy(notebook)
     assert notebook.cells[0].outputs[0].data["image/png"] == light
 
 

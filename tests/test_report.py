@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cflib import claims, equations, lineage, pages, prose, report, rules, wording
 from cflib.__main__ import main
+from cflib.provenance import PROJECT
 from tests.crafted import REFERENCE, code, fails, picture, prints, shows, write, write_record, write_results, write_tour
 from tests.crafted import prose as said
 
@@ -150,12 +151,12 @@ def test_every_picture_has_words_for_those_who_cannot_see_it(full: dict[str, Pag
 
 
 def test_this_machine_does_not_show(tmp_path: Path, build: Build) -> None:
-    said_paths = f"{sys.prefix}/lib {Path.home()}/x {report.PROJECT}/cflib/a.py ({report.PROJECT})"
+    said_paths = f"{sys.prefix}/lib {Path.home()}/x {PROJECT}/cflib/a.py ({PROJECT})"
     write(tmp_path / "executed", "00_start_here.quick", code("x", prints(said_paths)))
     build()
     text = (tmp_path / "site" / "00_start_here.quick.html").read_text("utf-8")
     assert "cflib/a.py" in text
-    for path in (sys.prefix, str(Path.home()), str(report.PROJECT)):
+    for path in (sys.prefix, str(Path.home()), str(PROJECT)):
         assert path not in text
 
 
