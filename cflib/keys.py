@@ -168,8 +168,13 @@ def _own_modules(source: bytes | str, around: Mapping[str, Any]) -> list[ModuleT
 def _imports(source: bytes | str, package: str | None) -> set[str]:
     """Return the names of all modules that a source may import: ``from a import b`` may mean ``a`` or ``a.b``."""
     names: set[str] = set()
-    text = source.decode() if isinstance(source, bytes) else source
-    for step in ast.walk(ast.parse(f"if True:\n{text}" if text[:1].isspace() else text)):  # a method is indented
+    if isinstance(source, str) and source[:1].isspace():  # a method is indented
+        source = f"if True:\n{source}"
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a file beside one's modules that is no Python; its text enters all the same
+        return names
+    for step in ast.walk(tree):
         if isinstance(step, ast.Import):
             names |= {one.name for one in step.names}
         elif isinstance(step, ast.ImportFrom):

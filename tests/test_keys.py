@@ -141,6 +141,8 @@ def test_however_a_module_of_ones_own_is_imported_it_enters(study, starts, tmp_p
     if starts:
         (place / "__init__.py").write_text("")
     (place / "helpers.py").write_text("def f(d):\n    return d\n")
+    (place / "latin.py").write_bytes("# -*- coding: latin-1 -*-\nNAME = 'é'\n".encode("latin-1"))
+    (place / "template.py").write_text("{{ no Python }}")
     (tmp_path / f"own_study_{name}.py").write_text(study.format(name))
     monkeypatch.syspath_prepend(tmp_path)
     mine = importlib.import_module(f"own_study_{name}").mine
